@@ -1,4 +1,4 @@
-"""Models of streams in PyTorch, the tasks they learn from, and their training."""
+"""Define models of streams in PyTorch and the tasks they learn from, and train the models."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Training tasks side by side, as tensors."""
+"""Define a batch of training tasks: tensors of known points and of points to be predicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Tasks side by side: x (B, n, X), y (B, n, Y), mask (B, N), True for real context points."""
+    """Holds B training tasks as tensors: a model learns the context and predicts the targets.
+
+    Attributes:
+        x_context, y_context: Inputs (B, N, X) and outputs (B, N, Y) of the N context points.
+        x_target, y_target: Inputs (B, M, X) and outputs (B, M, Y) of the M targets.
+        mask: (B, N), True for real context points and False for padding; None where all are real.
+    """
 
     x_context: Tensor
     y_context: Tensor
@@ -19,7 +25,7 @@ class Batch:
     mask: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Return the same batch on another device."""
         return Batch(
             self.x_context.to(device),
             self.y_context.to(device),
@@ -29,5 +35,5 @@ class Batch:
         )
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors in the order of the fields."""
+        """Return the tensors of the batch in the order of its fields."""
         return self.x_context, self.y_context, self.x_target, self.y_target, self.mask

@@ -1,4 +1,4 @@
-"""Training runs on disk: safetensors and JSON, never pickle, written whole or not at all.
+"""Write and read training runs on disk: safetensors and JSON, never pickle, each file whole.
 
     runs/x/
       config.json         model, task and training settings: what rebuilds the model
@@ -6,13 +6,13 @@
       resume.safetensors  weights, optimiser moments and generator states; present while unfinished
       history.jsonl       one line per logged step
 
-A checkpoint is three files, each written beside its target and renamed:
+A checkpoint is three files. Each is written next to its target under another name, then renamed:
 
     resume.safetensors ──> model.safetensors ──> config.json ──> (at the end) resume file removed
 
-A folder with a config.json so holds a checkpoint. While the resume file is there, its `step` is the
-only truth about progress: a kill between any two of these resumes from it. Without it the run is
-whole, and its weights are the last ones.
+So a folder with a config.json holds a checkpoint. While the resume file is there, only its `step`
+says how far the training is: a training that is killed between any two of these writes resumes from
+it. Without the resume file the training is finished, and the weights are the final ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONFIG, WEIGHTS, RESUME = "config.json", "model.safetensors", "resume.safetensor
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old or the new one, never half of it."""
+    """Write a text file so that a reader sees the old content or the new one, never half of it."""
     write_atomic(path, text.encode())
 
 
@@ -46,12 +46,13 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str
     """Write a safetensors file atomically.
 
     Args:
-        path: The file.
-        tensors: By name.
-        metadata: With more than one entry their order, and so the file's bytes, are by chance.
+        path: Path of the file.
+        tensors: Tensors by name.
+        metadata: Texts by name. The order of several entries in the file is by chance, and so are
+            the file's bytes then.
 
     Raises:
-        CheckpointError, OSError: The file system refused; an older file is intact.
+        CheckpointError, OSError: The file system refused to write; an older file is intact.
     """
     with replacing(path) as beside:
         try:
@@ -64,7 +65,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
-    """Return the sha256 of names, types, shapes and bytes."""
+    """Return the SHA-256 of the names, types, shapes and bytes of tensors, as hexadecimal text."""
     digest = sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -73,7 +74,7 @@ def _digest(tensors: dict[str, Tensor]) -> str:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file.
+    """Read a safetensors file; return its tensors by name and its metadata.
 
     Raises:
         CheckpointError: The file is missing or damaged.
@@ -96,7 +97,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def write_config(
     run: Path, model: StreamingModel, task: dict[str, Any], training: dict[str, Any]
 ) -> None:
-    """Write what rebuilds the model and repeats the training."""
+    """Write config.json, which holds what is needed to rebuild the model and repeat the training.
+
+    Args:
+        run: Folder of the run.
+        model: The model; its kind and its settings are stored.
+        task: Description of the task.
+        training: Settings and progress of the training.
+    """
     config = {
         "schema": SCHEMA,
         "model": {"kind": model.name or type(model).__name__, **model.settings()},
@@ -107,10 +115,11 @@ def write_config(
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """The run's config.json.
+    """Read the config.json of a run folder and return its content.
 
     Raises:
-        CheckpointError: Missing, not JSON, of another schema, or without model, task or training.
+        CheckpointError: The file is missing, is not JSON, has another schema, or lacks model, task
+            or training.
     """
     path = run / CONFIG
     try:
@@ -139,15 +148,16 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def build_model(model: dict[str, Any], named: str | None = None) -> StreamingModel:
-    """A model from the `model` part of config.json, with fresh weights.
+    """Make a model from the `model` part of config.json, with fresh weights.
 
     Args:
-        model: "kind" and the settings.
-        named: The model that the user names. A run's folder never chooses code to import: unless
-            its kind comes with Edgefold, the user must name it.
+        model: The kind of the model, under "kind", and its settings.
+        named: Name of the model that the user gives. A run folder never chooses code to import:
+            unless its kind comes with Edgefold, the user must name it.
 
     Raises:
-        CheckpointError: The kind is not named, another one is, or the settings do not fit.
+        CheckpointError: The user must name the kind, or names another one, or the settings do not
+            fit the model.
     """
     settings = dict(model)
     kind = settings.pop("kind", None)
@@ -167,15 +177,16 @@ def build_model(model: dict[str, Any], named: str | None = None) -> StreamingMod
 def load_model(
     run: Path, named: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> tuple[StreamingModel, dict[str, Any]]:
-    """The trained model of a run folder in evaluation mode, and its config.
+    """Load the trained model of a run folder; return it in evaluation mode, and the run's config.
 
     Args:
         run: The folder.
-        named: The class of a model of the user's own.
-        settings: Of the model, in place of the run's: those that change no weight, as a capacity.
+        named: Class of a model of the user's own, as file.py:Class.
+        settings: Settings of the model that replace those of the run; only such that change no
+            weight, as a capacity.
 
     Raises:
-        CheckpointError: Anything missing, damaged or mismatched.
+        CheckpointError: A file is missing or damaged, or does not fit the model.
     """
     config = read_config(run)
     config["model"] |= settings or {}
@@ -190,7 +201,7 @@ def load_model(
 
 
 def take_weights(model: StreamingModel, run: Path) -> tuple[int, int]:
-    """Give a model a run's weights where names and shapes agree; the others stay as they are.
+    """Copy the weights of a run into a model where names and shapes agree; others stay as they are.
 
     Returns:
         How many tensors were taken, and how many the model has.
@@ -218,7 +229,15 @@ def save_progress(
     optimizer: torch.optim.Optimizer,
     generator_states: list[Tensor],
 ) -> None:
-    """Write the file that resumes exactly from here, then the weights; one generator a process."""
+    """Write the resume file, from which training goes on exactly, and then the file of the weights.
+
+    Args:
+        run: Folder of the run.
+        step: Number of steps that are done.
+        model: The model.
+        optimizer: Its optimiser, whose moments are stored.
+        generator_states: State of the random generator of each process.
+    """
     tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         for name, moment in moments.items():
@@ -236,7 +255,14 @@ def load_progress(
     generator: torch.Generator,
     process: int = 0,
 ) -> int:
-    """Restore everything `save_progress` wrote; returns the step to go on from.
+    """Restore model, optimiser and generator from the resume file; return the step to go on from.
+
+    Args:
+        run: Folder of the run.
+        model: Receives the stored weights.
+        optimizer: Receives the stored moments.
+        generator: Receives the stored state.
+        process: Number of this process, from 0 on.
 
     Raises:
         CheckpointError: The file is missing, damaged, of another model, or of fewer processes.

@@ -1,4 +1,6 @@
-"""The contract of every streaming model: a state of fixed size, and functions from state to state.
+"""Define the contract of every streaming model: a state of fixed size, and functions on it.
+
+A contract is the methods that a model must have, and the laws that hold between them.
 
 Two kinds of models share it:
 
@@ -15,14 +17,15 @@ arguments, nor buffers, nor attributes, and draw no random numbers. The laws, wh
     a masked row changes nothing, whatever it holds; streams of a batch do not influence each other
     names, shapes and types of the state never change
 
-What a method returns may leave out state tensors: these stay as they were. It may add the entry
-`finite`, (B,), a number that is finite only if the arithmetic of the step was; a step whose
-`finite` is not is never committed. Without it, the exporter checks the small tensors of the state.
+A method may leave out state tensors of what it returns: these stay as they were. It may add the
+entry `finite`, (B,), a number that is finite only if all numbers of the step were. A step in which
+`finite` is infinite or NaN is never committed: the state stays as before it. Without this entry the
+exporter checks the small tensors of the state.
 
 A model that needs random numbers computes them from the integer state tensor `seed`, (B,), which
-the user of a stream sets and which no step changes (`random_numbers`). A model whose state holds
-at most so many points declares `capacity`, and what becomes of a point beyond it; the first law
-holds for as many points as it can hold.
+the user of a stream sets and which no step changes (`random_numbers`). A model whose state holds a
+limited number of points declares this number as `capacity`, and what becomes of a point beyond it
+as `when_full`; the first law holds for as many points as the state can hold.
 """
 
 from __future__ import annotations
@@ -42,30 +45,31 @@ from edgefold.train.batch import Batch
 from edgefold.train.published import Published
 
 State = dict[str, Tensor]
-"""Named tensors of fixed shape and any type; streams (B) are the first axis."""
+"""Everything that a model keeps of the points so far: named tensors of fixed shape and any type,
+whose first axis is the streams (B)."""
 
 Cache = dict[str, Tensor]
 """Tensors that `query` reads, computed only from the state."""
 
 Prediction = dict[str, Tensor]
-"""The tensors of the model's prediction kind, in scaled units."""
+"""Tensors of one prediction by name, in scaled units; the kind of prediction fixes their names."""
 
 FINITE = "finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A state tensor of which a step returns one new row; it replaces the oldest one.
+    """Describes a state tensor of which a step returns only one new row, to replace the oldest one.
 
     The row is written at `counter % length`, with the counter's value before the step. The counter
     is an integer state tensor that starts at 0 and that every step raises by 1. With `slot` the
-    step says itself where its row goes.
+    step itself returns the place of its row.
 
     Attributes:
-        axis: The axis of the rows.
-        counter: Name of the counter, (B,).
-        slot: Name of an entry that the step returns beside the state: (B,), int64, the place of
-            each stream's row, from 0 to length - 1. Empty where rows follow each other.
+        axis: Axis of the tensor along which its rows lie.
+        counter: Name of the state tensor that counts the rows, (B,).
+        slot: Name of an entry that the step returns in addition to the state: (B,), int64, the
+            place of each stream's row, from 0 to length - 1. Empty where rows follow each other.
     """
 
     axis: int
@@ -74,26 +78,29 @@ class Ring:
 
 
 class StreamingModel(nn.Module):
-    """A model of a stream. Override `initial_state`, and `update` and `query`, or `step`.
+    """A model that learns or reads a stream of points and predicts; the base class of all models.
 
+    Override `initial_state`, and `update` and `query` (learning kind), or `step` (filtering kind).
     Shapes: B streams, U points of one chunk, M targets, X inputs, Y outputs; X and Y may be 0.
 
     Attributes:
-        n_inputs: X. n_outputs: Y.
-        prediction: What a prediction consists of.
+        n_inputs: X, the number of inputs of a point.
+        n_outputs: Y, the number of outputs of a point.
+        prediction: Kind of the predictions, which fixes the tensors of each.
         ordered: Whether the order of points matters.
-        consolidate_every: Points after which `consolidate` must run; 0 for never.
-        rings: State tensors that are written one row at a time.
-        capacity: Points that the state can hold; 0 where any number fits.
-        when_full: One of `WHEN_FULL`, where there is a capacity.
-        input_range: Scaled inputs lie mostly between these; recorded streams are drawn from it.
-        name: Of the model, kept with every run and bundle; the class's name where it is empty.
-        config: The settings that rebuild the model: a dataclass, or a mapping of the constructor's
+        consolidate_every: Number of points after which `consolidate` must run; 0 for never.
+        rings: State tensors that are written one row at a time, by name.
+        capacity: Number of points that the state can hold; 0 where any number fits.
+        when_full: One of `WHEN_FULL`, what becomes of a point beyond the capacity.
+        input_range: Lowest and highest value of most scaled inputs; recorded streams are drawn from
+            this range.
+        name: Name of the model, kept with every run and bundle; the class's name where it is empty.
+        config: Settings that rebuild the model: a dataclass, or a mapping of the constructor's
             arguments.
-        presets: Settings by name; the first is taken unless another is asked for.
-        training_defaults: By preset, settings of the training that suit it.
-        published: By task (of images by source, as "emnist" or "celeba-32"), scores of papers to
-            compare with, by name; the model's own, if any, comes first.
+        presets: Sets of settings by name; the first is taken unless another is asked for.
+        training_defaults: Settings of the training that suit a preset, by the preset's name.
+        published: Scores of papers to compare with, by task (for images by source, as "emnist" or
+            "celeba-32") and then by name of the model; the model's own, if any, come first.
     """
 
     name: str = ""
@@ -113,29 +120,29 @@ class StreamingModel(nn.Module):
     published: ClassVar[Published] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """The state of B streams that have seen nothing; any values, integers too."""
+        """Return the state of B = n_streams streams that have seen no point, with any values."""
         raise NotImplementedError(f"{type(self).__name__} has no initial_state()")
 
     # Learning kind ------------------------------------------------------------------------------
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        """Learn one point of each stream: x (B, X), y (B, Y)."""
+        """Learn one point of each stream, x (B, X) and y (B, Y); return the tensors that change."""
         raise NotImplementedError(f"{type(self).__name__} has no update()")
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
-        """Predict at x (B, M, X). Without `refresh` the cache is the state itself.
+        """Predict at the inputs x (B, M, X). Without `refresh` the cache is the state itself.
 
         Each tensor of the prediction is (B, M, *shape of one target). A model whose prediction is
-        joint over targets takes a third argument, mask (B, M), True for real targets; without it
-        all are. Rows that it hides hold any finite inputs, and change no other row.
+        joint over targets takes a third argument, mask (B, M), True for real targets; without a
+        mask all are real. Masked rows may hold any finite inputs, and change no other row.
         """
         raise NotImplementedError(f"{type(self).__name__} has no query()")
 
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         """Learn U points at once: x (B, U, X), y (B, U, Y), mask (B, U), True for real rows.
 
-        Override it where the model has a form that is faster than a loop over `update`: only then
-        a bundle gets a graph for it.
+        Override this method where the model can do it faster than by a loop over `update`: only
+        then a bundle gets a graph for it.
         """
         if mask is not None:  # an update need not cope with what masked rows hold
             x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
@@ -145,21 +152,29 @@ class StreamingModel(nn.Module):
         return state
 
     def refresh(self, state: State) -> Cache:
-        """Compute the tensors that `query` reads. Override it where that is expensive."""
+        """Compute the tensors that `query` reads from the state; by default they are the state.
+
+        Override this method where a part of a query that depends only on the state is expensive.
+        """
         return state
 
     def consolidate(self, state: State) -> State:
         """Bring the state into a form that keeps its accuracy; predictions stay the same.
 
-        It runs between two steps, after every `consolidate_every` points. The device's form of a
-        filter may do there what is due only then, as long as it answers what the filter answers.
+        It runs between two steps, after every `consolidate_every` points. The form of a filter for
+        a device may also do other rare work here, as long as its answers equal those of the filter.
         """
         return state
 
     # Filtering kind -----------------------------------------------------------------------------
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Take x (B, X) and answer: each tensor of the prediction is (B, *shape of one target)."""
+        """Read one input of each stream, x (B, X), and answer.
+
+        Returns:
+            The state tensors that change, and the prediction, each tensor (B, *shape of one
+            target).
+        """
         raise NotImplementedError(f"{type(self).__name__} has no step()")
 
     # Training and deployment --------------------------------------------------------------------
@@ -167,11 +182,11 @@ class StreamingModel(nn.Module):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """The whole fold at once, for training; override it where a batched form is faster.
+        """Learn all context points from an empty state and predict all targets, for training.
 
-        Of a filter these are its answers to x_target (B, M, X), which come after x_context
-        (B, N, X): (B, M, *shape of one target). It does not read y_context, and tokens that the
-        mask (B, N) hides change nothing.
+        Override this method where a batched form is faster. A filter reads x_context (B, N, X) and
+        then x_target (B, M, X), and returns its answers to x_target, (B, M, *shape of one target).
+        It does not read y_context, and tokens that the mask (B, N) hides change nothing.
         """
         state = initial_state_beside(self, x_context)
         if is_filter(self):
@@ -181,9 +196,10 @@ class StreamingModel(nn.Module):
         return self.query(self.refresh(advance(self, state, written)), x_target)
 
     def log_likelihood(self, batch: Batch) -> Tensor:
-        """Log-likelihood of each target in nats, (B, M).
+        """Return the log-likelihood of each target of a batch in nats, (B, M).
 
-        Where targets are predicted jointly it is (B, 1), their mean share of the joint one.
+        Where targets are predicted jointly it is (B, 1): the joint log-likelihood divided by the
+        number of targets.
         """
         prediction = self(batch.x_context, batch.y_context, batch.x_target, batch.mask)
         likelihood: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
@@ -197,41 +213,44 @@ class StreamingModel(nn.Module):
         return -self.log_likelihood(batch).mean()
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
-        """Set, once before the first step of a training, what gradients do not: nothing by default.
+        """Set, before the first step of a training, the tensors that gradients do not change.
+
+        By default there are none, and it does nothing.
 
         Args:
-            draw: Gives a batch of so many training tasks.
-            generator: For random numbers.
+            draw: Returns a batch of training tasks when it is called with their number.
+            generator: Source of random numbers.
         """
 
     def tokens_read(self, batch: Batch) -> Tensor | None:
         """Return the number of tokens that the prediction of each target attends to, (B, M).
 
-        Tokens of the context, or latents that stand for it; None where a model does not say it.
+        They are tokens of the context, or latents that stand for it. Return None where the model
+        does not count them.
         """
         return None
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
-        """The same model rewritten for a device: the same predictions from another state.
+        """Return the model rewritten for a device: the same predictions from another state.
 
         Args:
-            n_streams: B, fixed on a device.
+            n_streams: B, the number of streams, which is fixed on a device.
             dtype: Element type of `refresh`, `query` and the cache: "float32" or "float16". A model
                 that ignores it is narrowed by the exporter.
         """
         return self
 
     def settings(self) -> dict[str, Any]:
-        """`config` as JSON."""
+        """Return the settings in `config` as a dictionary for JSON."""
         return asdict(self.config) if is_dataclass(self.config) else dict(self.config)  # type: ignore[arg-type]
 
     def upgraded(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights that an older version of the model saved, under the names of today."""
+        """Return weights that an older version of the model saved, under the names of today."""
         return dict(tensors)
 
     @property
     def summary(self) -> str:
-        """The model in a few words, for reports."""
+        """Describe the model in a few words, for reports."""
         return type(self).__name__
 
 
@@ -247,27 +266,31 @@ def is_filter(model: StreamingModel | type[StreamingModel]) -> bool:
 
 
 def room_of(model: StreamingModel) -> int | None:
-    """Points that a model takes before it refuses more; None where it never does."""
+    """Return how many points a model takes before it refuses more; None where it refuses none."""
     return model.capacity if model.capacity and model.when_full == "refuse" else None
 
 
 def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
-    """The empty state of as many streams as points (B, ...) have, on the points' device."""
+    """Return the empty state of B streams, on the device of the points (B, ...)."""
     state = model.initial_state(len(points))
     return {name: tensor.to(points.device) for name, tensor in state.items()}
 
 
 def advance(model: StreamingModel, state: State, written: State) -> State:
-    """The state after a step that returned `written`: what a device does when it commits."""
+    """Return the state after a step that returned `written`, as a device commits these tensors."""
     return commit(model.rings, state, written)
 
 
 def commit(
     rings: Mapping[str, Ring], state: State, written: State, in_place: bool = False
 ) -> State:
-    """The state after a step, where only its rings are known of a model; see `advance`.
+    """Return the state after a step, as `advance` does, where a model's rings are known by name.
 
-    With `in_place` rings are written where they lie, and the state before is lost.
+    Args:
+        rings: State tensors of which a step returns one row, by name.
+        state: The state before the step.
+        written: The tensors that the step returned.
+        in_place: Whether rings are written where they lie, so that the state before is lost.
     """
     following = dict(state)
     beside = {FINITE, *(ring.slot for ring in rings.values())}
@@ -291,10 +314,10 @@ def commit(
 def follow(
     model: StreamingModel, state: State, x: Tensor, mask: Tensor | None = None
 ) -> tuple[State, Prediction]:
-    """The state of a filter after tokens x (B, N, X), and its answers, (B, N, *shape).
+    """Let a filter read tokens x (B, N, X); return its state after them, and all its answers.
 
-    Tokens that the mask (B, N) hides change no state, whatever they hold. Without tokens there are
-    no answers.
+    Each tensor of the answers is (B, N, *shape). Tokens that the mask (B, N) hides change no state,
+    whatever they hold. Without tokens there are no answers.
     """
     if mask is not None:  # a step need not cope with what masked rows hold
         x = torch.where(mask[..., None], x, 0.0)
@@ -309,7 +332,7 @@ def follow(
 
 
 def _where(real: Tensor, following: State, state: State) -> State:
-    """The following state of streams where real (B,) is true, and the old one of the others."""
+    """Return the following state for streams where real (B,) is True, for others the old one."""
     return {
         name: torch.where(_along(real, tensor), tensor, state[name])
         for name, tensor in following.items()
@@ -317,5 +340,5 @@ def _where(real: Tensor, following: State, state: State) -> State:
 
 
 def _along(flags: Tensor, tensor: Tensor) -> Tensor:
-    """Numbers (B,) in a shape that broadcasts over a tensor (B, ...)."""
+    """Reshape numbers (B,), one a stream, so that they broadcast over a tensor (B, ...)."""
     return flags.reshape(-1, *(1,) * (tensor.ndim - 1))

@@ -1,7 +1,8 @@
-"""One process or several: what the training loop needs to know of its neighbours.
+"""Let the training loop run in one process or in several that train one model together.
 
 Several processes train one model under `accelerate launch` (several GPUs, or CPU processes in a
-test); everything collective is here, so that the loop reads the same either way.
+test). All collective calls are here, so that the loop is the same for one process and for several.
+A call is collective if every process must make it, because each waits for the others.
 """
 
 from __future__ import annotations
@@ -13,29 +14,34 @@ from torch import Tensor
 
 
 class Launcher(Protocol):
-    """One process of a training run."""
+    """Connects one process of a training run with the others, if there are any.
+
+    Attributes:
+        device: Device on which this process trains.
+        index: Number of this process, from 0 on.
+    """
 
     device: torch.device
     index: int
 
     def prepare(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
-        """The model with its gradients shared between processes, and its optimiser."""
+        """Return the model, wrapped so that its gradients are shared, and its optimiser."""
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients, averaged over processes."""
+        """Compute the gradients of a loss, averaged over processes."""
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag is set in some process; collective."""
+        """Return whether the flag is true in at least one process; collective."""
 
     def gather(self, value: Tensor) -> list[Tensor]:
-        """The value of every process, by index; collective."""
+        """Return the values of all processes, in the order of their index; collective."""
 
     def close(self) -> None:
-        """Leave the other processes once all of them have come here; collective."""
+        """Wait until all processes have come here, then end the connection to them; collective."""
 
 
 class LocalLauncher:
-    """One process on one device: the first GPU, else the CPU."""
+    """Runs a training in this one process, on the first GPU, or on the CPU where there is none."""
 
     index = 0
 
@@ -59,7 +65,7 @@ class LocalLauncher:
 
 
 class AcceleratedLauncher:
-    """One of several processes that `accelerate launch` started."""
+    """Runs a training in one of several processes that `accelerate launch` started."""
 
     def __init__(self) -> None:
         from accelerate import Accelerator
@@ -88,15 +94,15 @@ class AcceleratedLauncher:
     def close(self) -> None:
         """Wait for every process, then close the connections between them.
 
-        A process that ended with open connections could bring another one, which was still ending,
-        to an abort in Gloo's threads.
+        Without this, a process that ended with open connections could make another one, which was
+        still ending, abort in the threads of Gloo (the library that connects them).
         """
         self._accelerator.wait_for_everyone()
         self._accelerator.end_training()
 
 
 def launcher() -> Launcher:
-    """Under `accelerate launch` its process, else a local one."""
+    """Return the launcher of this process: accelerated under `accelerate launch`, else local."""
     if torch.distributed.is_torchelastic_launched():
         return AcceleratedLauncher()
     return LocalLauncher()

@@ -2,7 +2,7 @@
 
     training part: learned in chunks ──> each held-out row: refresh, query(x), then update(x, y)
 
-It gives forecasts in the caller's units. Baselines are `edgefold.runtime.series.forecasters`.
+The forecasts are in the caller's units. Baselines are in `edgefold.runtime.series.forecasters`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ def stream_forecasts(
 ) -> tuple[FloatArray, FloatArray]:
     """Forecast every point after the first `n_training`, each before it is learned.
 
-    A model whose state is full and refuses more predicts on and learns no more, as on a device.
+    A model whose state is full and refuses more points goes on to predict and learns no more, as on
+    a device.
 
     Args:
-        model: In evaluation mode.
-        task: The run's task description; its scaling is applied here.
-        x: (n, X), raw units.
-        y: (n, Y), raw units.
-        n_training: Points that are only learned.
-        chunk: Points of one update in the training part.
+        model: The model, in evaluation mode.
+        task: Description of the run's task; its scaling is applied here.
+        x: Inputs (n, X), raw units.
+        y: Outputs (n, Y), raw units.
+        n_training: Number of first points, which are only learned.
+        chunk: Number of points that are learned at once in the training part.
 
     Returns:
         Mean and standard deviation of y, each (n - n_training, Y), raw units.

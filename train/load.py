@@ -29,14 +29,15 @@ from edgefold.runtime.errors import CheckpointError, EdgefoldError, ModelError
 Base = TypeVar("Base")
 
 SHOWN = 4
-"""Names that an error lists; more say no more."""
+"""Number of names that an error lists at most: more would not help."""
 
 
 def load_class(spec: str) -> type[Any]:
-    """The class that "path/to/file.py:Class" or "package.module:Class" names.
+    """Return the class that "path/to/file.py:Class" or "package.module:Class" names.
 
     Raises:
-        ModelError: No such file, module or class, or the file does not run; with file and line.
+        ModelError: There is no such file, module or class, or the file does not run; the error then
+            names file and line.
     """
     source, _, name = spec.rpartition(":")
     if not source or not name.isidentifier():
@@ -68,16 +69,16 @@ def load_class(spec: str) -> type[Any]:
 def load_registered(
     kind: str, name: str, registry: Mapping[str, str], base: type[Base]
 ) -> type[Base]:
-    """The class behind a name of a registry, "file.py:Class" or "package.module:Class".
+    """Return the class that has a name in a registry, or that a user names as in `load_class`.
 
     Args:
-        kind: What it is: "model".
-        name: What the user wrote.
-        registry: Places of such classes, by name.
-        base: What the class must derive from.
+        kind: Word for such a class in errors, as "model".
+        name: A name of the registry, "file.py:Class" or "package.module:Class".
+        registry: Places of such classes, "package.module:Class", by name.
+        base: Class from which it must derive.
 
     Raises:
-        ModelError: Nothing has this name, or it does not derive from the base.
+        ModelError: Nothing has this name, or the class does not derive from the base.
     """
     if name not in registry and ":" not in name:
         raise ModelError(
@@ -91,10 +92,10 @@ def load_registered(
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """Arguments from "name=value" pairs; a value is JSON, else a string.
+    """Turn texts "name=value" into arguments by name; a value that is not JSON stays a string.
 
     Raises:
-        ModelError: A pair without a name or an equals sign.
+        ModelError: A text has no name or no equals sign.
     """
     arguments: dict[str, Any] = {}
     for setting in settings:
@@ -109,10 +110,11 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Take over a model's weights from a safetensors file.
+    """Load the weights of a model from a safetensors file.
 
     Raises:
-        CheckpointError: Missing, damaged, or of another model; names say where they differ.
+        CheckpointError: The file is missing, damaged, or of another model; the error then names the
+            weights that differ.
     """
     try:
         tensors = safetensors.torch.load_file(path)
@@ -136,7 +138,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def _differences(
     expected: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
-    """Return in words how two sets of shapes by name differ."""
+    """Return texts on how the shapes of a file differ from the expected ones, both by name."""
     groups = {
         "it lacks": [name for name in expected if name not in shapes],
         "it has besides": [name for name in shapes if name not in expected],
@@ -154,7 +156,7 @@ def _differences(
 
 
 def _run_file(path: Path) -> ModuleType:
-    """Run a file as a module of a name of its own; an unchanged file is run once."""
+    """Run a Python file as a module with a name of its own; an unchanged file runs only once."""
     content = path.read_bytes()
     digest = hashlib.sha256(bytes(path.resolve()) + content).hexdigest()[:12]
     name = f"edgefold_user_{path.stem}_{digest}"
@@ -175,7 +177,7 @@ def _run_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Let a file import what lies beside it."""
+    """Let a Python file import modules from a folder, its own, while the context is open."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
     try:
@@ -190,11 +192,11 @@ def _is_own_class(value: object, module: ModuleType) -> bool:
 
 @contextmanager
 def blamed(what: str, *names: str | None) -> Iterator[None]:
-    """Turn an error that a user's own file raised or passed on into a ModelError with its line.
+    """Turn an error that comes out of a user's own file into a ModelError that names the line.
 
     Args:
-        what: What was tried.
-        names: Classes as file.py:Class; others are passed over.
+        what: Words for what was tried, with which the error begins.
+        names: Classes as file.py:Class; names of another form are ignored.
     """
     try:
         yield
@@ -212,7 +214,13 @@ def blamed(what: str, *names: str | None) -> Iterator[None]:
 
 
 def failure_of(what: str, error: Exception, path: Path) -> ModelError:
-    """An error of a user's file in our words, with the last of the file's lines."""
+    """Return a ModelError for an error of a user's file, with the line of the file that failed.
+
+    Args:
+        what: Words for what was tried.
+        error: The error; a ModelError is returned as it is.
+        path: Path of the user's file.
+    """
     if isinstance(error, ModelError):
         return error
     place, resolved = "", path.resolve()

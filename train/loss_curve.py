@@ -1,4 +1,4 @@
-"""The loss of a run as a picture."""
+"""Draw the loss of a training run as a picture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def draw_curve(run: Path) -> Path:
-    """Draw history.jsonl into curve.png beside it; returns the picture's path."""
+    """Draw the losses in history.jsonl of a run folder into its curve.png; return that path."""
     import matplotlib
 
     matplotlib.use("Agg")

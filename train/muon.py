@@ -1,8 +1,8 @@
-"""Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
+"""Define the optimiser Muon (Jordan et al. 2024): it makes the momentum of matrices orthogonal.
 
-A gradient's few large singular values else decide the whole step. Five steps of a Newton-Schulz
-iteration bring all of them close to 1. That suits the matrices between a model's hidden layers;
-embeddings, learned latents, biases and last layers stay with Adam.
+Otherwise the few large singular values of a gradient decide the whole step. Five steps of a
+Newton-Schulz iteration bring all singular values close to 1. That suits the matrices between a
+model's hidden layers; embeddings, learned latents, biases and last layers stay with Adam.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from edgefold.runtime.errors import TrainingError
 from edgefold.train.layers.attention import Linear
 
 A, B, C = 3.4445, -4.7750, 2.0315
-"""Coefficients of the quintic: it raises small singular values fast and leaves all of them between
-0.7 and 1.2, which is as good as 1 for a step's direction."""
+"""Coefficients of the polynomial A s + B s^3 + C s^5 that each iteration applies to the singular
+values s. It raises small ones fast and leaves all of them between 0.7 and 1.2, which is as good as
+1 for a step's direction."""
 
 
 def orthogonal(matrices: Tensor, n_steps: int = 5) -> Tensor:
-    """Matrices (..., m, n) with singular values near 1 and the same singular vectors."""
+    """Return matrices (..., m, n) with the same singular vectors and all singular values near 1."""
     wide = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices
     x = wide / (wide.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(n_steps):
@@ -34,7 +35,7 @@ def orthogonal(matrices: Tensor, n_steps: int = 5) -> Tensor:
 
 
 def hidden_matrices(model: nn.Module) -> Iterator[Tensor]:
-    """Weights of the linear layers, single or stacked, in layers that declare `hidden = True`."""
+    """Yield the weights of all linear layers, single or stacked, in layers with `hidden = True`."""
     for layer in model.modules():
         if getattr(layer, "hidden", False) is not True:  # a method of this name says nothing
             continue
@@ -44,14 +45,14 @@ def hidden_matrices(model: nn.Module) -> Iterator[Tensor]:
 
 
 class Muon(torch.optim.Adam):
-    """Muon for a model's hidden matrices, Adam for the rest; one learning rate leads both.
+    """An optimiser that moves a model's hidden matrices by Muon and all other parameters by Adam.
 
     Args:
-        model: What is trained.
-        lr: Adam's learning rate.
-        factor: Muon's learning rate over Adam's. A matrix moves by about its learning rate in
-            every singular direction.
-        momentum: Of the matrices' gradients, of Nesterov's kind.
+        model: The model that is trained.
+        lr: Learning rate of Adam.
+        factor: Learning rate of Muon divided by that of Adam. A matrix moves by about its learning
+            rate in every singular direction.
+        momentum: Factor of Nesterov's momentum for the gradients of the matrices.
 
     Raises:
         TrainingError: The model has no layer with `hidden = True`.

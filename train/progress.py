@@ -1,8 +1,8 @@
-"""Tell how far a training is where no terminal shows a bar: in a log, a line now and then.
+"""Report the progress of a training in lines of text, for a log where no terminal shows a bar.
 
     step 20: the first estimate ──> then a line when a minute and a twentieth of the steps are over
 
-The time of a step is taken from the end of the first one, which also loads and allocates.
+The clock starts at the end of the first step, because that step also loads and allocates.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PARTS = 20
 
 
 class ProgressLines:
-    """Says a line from time to time while steps are counted.
+    """Counts the steps of a training, and from time to time writes a line on its progress.
 
     Args:
-        say: Takes each line.
-        n_steps: Steps of the whole training.
-        done: Steps done before, by the run that is resumed.
-        clock: Seconds.
+        say: Takes each line of text.
+        n_steps: Number of steps of the whole training.
+        done: Number of steps that the resumed run has already done.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ProgressLines:
         self._losses: list[float] = []
 
     def step(self, loss: float) -> None:
-        """Count a step; say a line if one is due."""
+        """Count one step and its loss; write a line if one is due."""
         self._done += 1
         self._losses.append(loss)
         now = (self._done, self._clock())

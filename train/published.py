@@ -1,14 +1,14 @@
-"""Scores that the papers state, in the form of `StreamingModel.published`."""
+"""Keep the scores that papers state for their models, in the form of `StreamingModel.published`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 CELEBA = (32, 64, 128)
-"""Pixels a side."""
+"""Pixels a side of the CelebA images for which scores are published."""
 
 Published = Mapping[str, Mapping[str, tuple[float, ...]]]
-"""By task, and then by row."""
+"""Scores in the order of the paper's columns, by task and then by the name of the model."""
 
 
 SEQUENCES: Published = {
@@ -55,9 +55,11 @@ SEQUENCES: Published = {
         "AttCoNyFix-16, 2 layers": (46.60, 0.36, 95.76, 0.06),
     },
 }
-"""Carreto Picón et al. 2024, tables III and IV: mean and standard deviation, in percent.
+"""Scores of Carreto Picón et al. 2024, tables III and IV, each as mean and standard deviation in
+percent.
 
-Of GTZAN the accuracy over 25 runs; of THUMOS14 mAP, then cmAP, on features of either network.
+For GTZAN it is the accuracy over 25 runs; for THUMOS14 mAP, then cmAP (mean average precision,
+plain and calibrated), on features of a network trained on Kinetics or on ActivityNet (anet).
 """
 
 
@@ -65,13 +67,15 @@ def as_published(
     gp: Mapping[str, tuple[float, float]],
     images: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Published:
-    """Log-likelihoods by task, of models under their papers' names; the model's own comes first.
+    """Arrange published log-likelihoods, in nats, by task and then by the name of the model.
 
     Args:
-        gp: Of a target under RBF and Matern 5/2: table 4 of Feng et al. 2024 (constant memory
-            attention), table 2 of Feng et al. 2023 (LBANP), or what the model names.
-        images: Of a pixel, table 3 of Feng et al. 2024: CelebA of 32, 64 and 128 pixels, and
-            EMNIST's seen and unseen classes. None where the authors could not run it.
+        gp: By the name of a model, its log-likelihoods of a target under RBF and Matern 5/2: from
+            table 4 of Feng et al. 2024 (constant memory attention), table 2 of Feng et al. 2023
+            (LBANP), or another source that the model's file names. The model's own come first.
+        images: By the name of a model, its log-likelihoods of a pixel, table 3 of Feng et al. 2024:
+            CelebA of 32, 64 and 128 pixels, and EMNIST's seen and unseen classes. A score is None
+            where the authors could not run the model.
     """
     scores_by_task: dict[str, dict[str, tuple[float, ...]]] = {"gp": {}}
     for name, scores in gp.items():

@@ -1,4 +1,4 @@
-"""The checks that the settings of all models share, and how papers trained their models."""
+"""Check the settings of a model, with rules for all models, and keep how papers trained theirs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import fields
 from typing import Any, Final
 
 LEAST: Final = {"n_classes": 0, "block": 0, "axis": 0, "n_encoder_layers": 0}
-"""Sizes that may be 0, which switches off what they count."""
+"""Smallest value of each size that may be 0; 0 switches off what the size counts."""
 
 
 def require_sizes(config: Any) -> None:
-    """Refuse a size that is no whole number, or too small, and heads that do not divide a width.
+    """Refuse a size that is not a whole number or too small, and heads that do not divide a width.
 
     Args:
         config: A dataclass; every field that is annotated `int` is a size.
 
     Raises:
-        ValueError: Names the setting and its value.
+        ValueError: A size is refused; the error names the setting and its value.
     """
     for field in fields(config):
         if field.type != "int":
@@ -31,7 +31,7 @@ def require_sizes(config: Any) -> None:
 
 
 class SizedConfig:
-    """Settings that are checked by `require_sizes` as soon as they are made."""
+    """Checks the sizes of the settings class that derives from it, as soon as one is made."""
 
     __slots__ = ()
 
@@ -40,7 +40,12 @@ class SizedConfig:
 
 
 def require_share(name: str, value: float) -> None:
-    """Refuse a share that is not from 0 to below 1; raises ValueError."""
+    """Raise ValueError for a share that is not from 0 to below 1.
+
+    Args:
+        name: Name of the setting, for the error.
+        value: The share.
+    """
     if not 0 <= value < 1:
         raise ValueError(f"{name} is {value!r}, must be from 0 to below 1")
 

@@ -1,4 +1,4 @@
-"""The training loop: seeded, checkpointed, resuming exactly, on CPU, one GPU, or several.
+"""Train a model: seeded, with checkpoints that resume exactly, on CPU, one GPU, or several.
 
 Timeline of one run:
 
@@ -6,8 +6,7 @@ Timeline of one run:
       every log_every: a line in history.jsonl and on the progress bar of a terminal
       every save_every seconds, on Ctrl-C and on SIGTERM: a checkpoint that resumes to the same bits
 
-The loss is the model's own (`StreamingModel.loss`), whatever the task. Evaluation is the task's
-part.
+The loss is that of the model (`StreamingModel.loss`), whatever the task. The task evaluates.
 """
 
 from __future__ import annotations
@@ -42,9 +41,20 @@ OPTIMIZERS = ("adam", "muon")
 
 @dataclass(frozen=True, slots=True)
 class FitConfig:
-    """Length and rate of a training. `batch` is the number of tasks a step and process.
+    """Holds the settings of a training: its length, its learning rate and more.
 
-    `optimizer` is one of `OPTIMIZERS`; `learning_rate` is Adam's.
+    Attributes:
+        steps: Number of steps of the optimiser.
+        batch: Number of training tasks that each process draws for a step.
+        learning_rate: Highest learning rate of Adam.
+        warmup: Number of first steps in which the learning rate rises.
+        clip_norm: Norm to which a larger gradient is shortened.
+        seed: Seed of the batches and of the other random numbers of a training.
+        threads: Number of CPU threads of torch.
+        log_every: Number of steps between two lines of history.jsonl.
+        save_every_s: Least number of seconds between two checkpoints.
+        compile: Whether torch.compile compiles the loss.
+        optimizer: One of `OPTIMIZERS`.
     """
 
     steps: int
@@ -60,7 +70,7 @@ class FitConfig:
     optimizer: str = "adam"
 
     def rate(self, step: int) -> float:
-        """Learning rate at a step: linear warm-up, then a cosine to 0 at the last step."""
+        """Return the learning rate at a step: a linear rise, then a cosine to 0 at the end."""
         if step < self.warmup:
             return self.learning_rate * (step + 1) / self.warmup
         done = (step - self.warmup) / max(1, self.steps - self.warmup)
@@ -68,13 +78,18 @@ class FitConfig:
 
 
 def machine() -> str:
-    """One line on what trains: processor or GPU, and torch's version."""
+    """Return a line of text on the machine: its GPU or processor, and the version of torch."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
     return f"{device or platform.machine()}, torch {torch.__version__}"
 
 
 def _trim_history(path: Path, step: int) -> None:
-    """Forget the lines logged after the checkpoint that training goes on from, and torn ones."""
+    """Remove the lines of history.jsonl that were logged after a step, and incomplete lines.
+
+    Args:
+        path: Path of history.jsonl.
+        step: Step of the checkpoint from which training goes on.
+    """
 
     def stays(line: str) -> bool:
         try:
@@ -96,25 +111,26 @@ def fit(
     resume: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> bool:
-    """Train until the last step or until asked to stop.
+    """Train a model until the last step or until the user asks to stop.
 
-    Under `accelerate launch` a process trains once: the connections to the others are closed then.
+    Under `accelerate launch` a process can call this only once, because it closes the connections
+    to the other processes at the end.
 
     Args:
-        model: Starts from its weights, or from the run's checkpoint with `resume`.
-        task: Draws the batches.
-        config: Length, rate, seed.
+        model: The model, which starts from its weights, or from the run's checkpoint with `resume`.
+        task: The task that draws the batches.
+        config: Length, learning rate, seed and more.
         run: Folder of the run; made if missing.
-        command: What the user typed, kept in config.json.
+        command: Command line that the user typed, kept in config.json.
         resume: Go on from the run's checkpoint. The remaining steps equal those of a run that was
             never stopped, bit for bit on the same machine.
-        say: Takes a line on the progress now and then, where no terminal shows a bar.
+        say: Takes a line of text on the progress now and then, where no terminal shows a bar.
 
     Returns:
         Whether training reached its last step.
 
     Raises:
-        CheckpointError: `resume` without a readable checkpoint.
+        CheckpointError: `resume` is set, and the run has no readable checkpoint.
         TrainingError: The gradient is not finite, or the model does not fit the task.
         CheckpointError, OSError: A file cannot be written.
     """
@@ -144,7 +160,10 @@ def fit(
 
 
 class _Loss(torch.nn.Module):
-    """A model's loss as a module's forward: only there several processes share their gradients."""
+    """Wraps a model so that its loss is the `forward` of a module.
+
+    Several processes share their gradients only through a `forward`.
+    """
 
     def __init__(self, model: StreamingModel, generator: torch.Generator):
         super().__init__()
@@ -155,7 +174,15 @@ class _Loss(torch.nn.Module):
 
 
 class _Training:
-    """One process's part of a run: model, optimiser, generator, and the files it keeps."""
+    """Runs the part of a training that one process does, and writes the files of the run.
+
+    Args:
+        model: The model that is trained.
+        task: The task that draws the batches.
+        config: Settings of the training.
+        run: Folder of the run; made if missing.
+        command: Command line that the user typed.
+    """
 
     def __init__(
         self, model: StreamingModel, task: Task, config: FitConfig, run: Path, command: str
@@ -182,7 +209,7 @@ class _Training:
         self.started_s = time.monotonic()
 
     def start(self) -> int:
-        """Forget an older run's history and prepare the model; returns step 0."""
+        """Remove the history of an older run and prepare the model; return the first step, 0."""
         if self.main:
             (self.run / "history.jsonl").unlink(missing_ok=True)
         # The same on every process, and apart from the batches of the steps.
@@ -192,7 +219,7 @@ class _Training:
         return 0
 
     def resume(self) -> int:
-        """Take over the checkpoint; returns the step to go on from."""
+        """Load the checkpoint of the run; return the step to go on from."""
         first = checkpoints.load_progress(
             self.run, self.model, self.optimizer, self.generator, self.process.index
         )
@@ -203,7 +230,7 @@ class _Training:
         return first
 
     def save(self, step: int) -> None:
-        """Write a checkpoint; collective."""
+        """Write a checkpoint after a number of steps; all processes must call this together."""
         states = self.process.gather(self.generator.get_state())
         if not self.main:
             return
@@ -221,7 +248,15 @@ class _Training:
         self.has_config = True
 
     def run_from(self, first: int, say: Callable[[str], None] | None = None) -> bool:
-        """Train from a step to the last or to a request to stop; whether the last was reached."""
+        """Train from the step `first` on, to the last step or until the user asks to stop.
+
+        Args:
+            first: Number of steps that are already done.
+            say: Takes a line of text on the progress, where no terminal shows a bar.
+
+        Returns:
+            Whether the last step was reached.
+        """
         from tqdm import tqdm
 
         config, process = self.config, self.process
@@ -272,7 +307,7 @@ class _Training:
         return finished
 
     def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:
-        """One step of the optimiser; returns the loss."""
+        """Draw a batch, compute its loss and move the weights by one step; return the loss."""
         batch = self.task.training_batch(self.config.batch, self.generator)
         _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:
@@ -291,10 +326,10 @@ class _Training:
 
 
 def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:
-    """Refuse a batch that is not of the task's sizes; a filter's y may have any form.
+    """Refuse a batch whose tensors do not have the task's sizes; y of a filter may have any shape.
 
     Raises:
-        TrainingError: It is none, or its tensors have other shapes.
+        TrainingError: The task did not return a Batch, or its tensors have other shapes.
     """
     name = type(task).__name__
     if not isinstance(batch, Batch):

@@ -1,1 +1,1 @@
-"""Memory and work of graphs, counted before they run."""
+"""Count the memory and the work that graphs need, before they run."""

@@ -1,13 +1,14 @@
-"""How much memory the intermediates of a graph hold while ONNX Runtime runs it once.
+"""Count how much memory the intermediate values of a graph take while ONNX Runtime runs it once.
 
-Counting what is alive between its first and its last use is not enough, by up to 40 %: ONNX Runtime
-runs the nodes in an order of its own (`execution_order`), and plans a value into the buffer of a
-dead one of the same shape, which it therefore keeps until then. This follows its planner, without
-the updates in place that it finds for some kernels, so that it counts a little too much rather than
-too little. float16 counts as float32, because on a CPU nearly every kernel computes it so, between
-casts; a float16 input of the graph is converted whole, and early. `budget` compares
-all of it with counted allocations. Not counted: some 30 kB of scratch of int8 products, which shows
-in the query of an int8 bundle alone, a graph that never needs most.
+A count of the values that are alive between first and last use is up to 40 % too small: ONNX
+Runtime runs the nodes in its own order (`execution_order`), and puts a value into the buffer of a
+dead one of the same shape, which it therefore keeps until then. This module follows its planner,
+without the updates in place that it finds for some kernels, so that it counts a little too much
+rather than too little. float16 counts as float32, because on a CPU nearly every kernel computes in
+float32, between casts; a float16 input of the graph is converted whole, and early. `budget`
+compares these counts with counted allocations. Some 30 kB of scratch memory of int8 products are
+not counted: they show only in the query of an int8 bundle, which is never the graph that needs
+most.
 """
 
 from __future__ import annotations
@@ -21,20 +22,27 @@ from onnx import helper
 from edgefold.export.counting.op_counts import execution_order
 
 IN_PLACE = {"Reshape", "Identity", "DequantizeLinear"}
-"""Their output is their input's buffer; a dequantised operand is read as integers by the fused
-product behind it."""
+"""Operators whose output uses the buffer of their input. A dequantised operand is one of them,
+because the fused product behind it reads the integers."""
 SELECTS = {"Where"}
-"""Its kernel selects one side into a scratch tensor of the output's size, then merges."""
+"""Operators whose kernel copies one side into a scratch tensor of the output's size, then merges
+both sides."""
 SLACK = 1.08
-"""Alignment to 64 bytes, gaps of a packed block, a kernel's small scratch: up to 7 % were counted
-with the graphs that run as one block."""
+"""Factor for alignment to 64 bytes, gaps in a packed block and small scratch memory of kernels: up
+to 7 % were counted with the graphs that run as one block."""
 
 Kind = tuple[tuple[int, ...], int]
 
 
 @dataclass(slots=True, eq=False)
 class _Allocation:
-    """One allocation: which nodes it lives from and to, and how many reads are still to come."""
+    """A buffer that ONNX Runtime allocates for values of one kind.
+
+    Attributes:
+        kind: Shape of the values, and bytes of an element.
+        first, last: Numbers of the first and of the last node during which the buffer is needed.
+        reads: Number of reads that are still to come.
+    """
 
     kind: Kind
     first: int
@@ -49,7 +57,13 @@ class _Allocation:
 
 @dataclass(slots=True)
 class _Planner:
-    """Buffers given out so far, those free for a value of the same kind, and where values lie."""
+    """Gives buffers to values as the planner of ONNX Runtime does.
+
+    Attributes:
+        buffers: All buffers that were allocated so far.
+        free: Buffers that are free for a value of the same kind, the last freed first.
+        of: Buffer of each value, by the name of the value.
+    """
 
     buffers: list[_Allocation] = field(default_factory=list)
     free: list[_Allocation] = field(default_factory=list)
@@ -66,13 +80,13 @@ class _Planner:
         self.join(name, buffer, index, reads)
 
     def join(self, name: str, buffer: _Allocation, index: int, reads: int) -> None:
-        """Let a value lie in a buffer."""
+        """Put a value into a buffer at a node, from which it will be read so many times."""
         self.of[name] = buffer
         buffer.reads += reads
         buffer.last = index
 
     def read(self, name: str, index: int) -> None:
-        """Count one read; a buffer that nobody will read is free."""
+        """Count one read of a value by a node; its buffer is free after the last read."""
         buffer = self.of.get(name)
         if buffer is None:
             return
@@ -83,7 +97,7 @@ class _Planner:
 
 
 def held_bytes(model: onnx.ModelProto) -> int:
-    """The most bytes that the intermediates' buffers hold at once."""
+    """Return the most bytes that the buffers of a graph's intermediate values take at once."""
     graph = model.graph
     nodes = execution_order(graph)
     kinds = {info.name: _kind(info) for info in graph.value_info}
@@ -114,13 +128,13 @@ def held_bytes(model: onnx.ModelProto) -> int:
 
 
 def _converted_bytes(graph: onnx.GraphProto) -> int:
-    """Count the bytes of the graph's float16 inputs as float32."""
+    """Return the bytes that the float16 inputs of a graph take after conversion to float32."""
     halves = [i for i in graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16]
     return sum(_Allocation(_kind(info), 0, 0).n_bytes for info in halves)
 
 
 def activation_bytes(model: onnx.ModelProto) -> int:
-    """Count a graph's bytes for the plan: `held_bytes` and some slack."""
+    """Return the bytes of a graph's intermediate values for the memory plan: `held_bytes` + 8 %."""
     return int(held_bytes(model) * SLACK)
 
 

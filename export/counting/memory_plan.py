@@ -1,11 +1,11 @@
-"""How much memory a bundle needs, counted from its graphs before anything runs.
+"""Count how much memory a bundle needs from its graphs, before anything runs.
 
     weights      each stored once, however many graphs read it
-    state        two buffers each, a ring has one
-    cache        what refresh writes and query reads
+    state        two buffers for each tensor, but one for a ring
+    cache        tensors that refresh writes and query reads
     io           points, targets, predictions and checks of every graph
-    activations  per graph: the most that its intermediates hold at once; graphs run one after the
-                 other, so the total takes the largest
+    activations  per graph: the most that its intermediate values take at once; graphs run one after
+                 the other, so the total takes the largest
     work         per graph: operations and traffic of one call, from which a budget bounds its time
 
 Process, interpreter and runtime come on top; a profile measures those.
@@ -27,13 +27,13 @@ from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:
-    """Bytes of the constants that a graph reads."""
+    """Return how many bytes the constants that a graph reads take."""
     sizes = sizes_of(model)
     return sum(sizes[tensor.name] for tensor in model.graph.initializer)
 
 
 def tensor_bytes(tensors: Sequence[StateTensor | Tensor]) -> int:
-    """Bytes of one buffer for each tensor."""
+    """Return how many bytes one buffer for each tensor takes in total."""
     return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
@@ -43,7 +43,14 @@ def memory_plan(
     cache: Sequence[StateTensor],
     stored_weight_bytes: int,
 ) -> dict[str, Any]:
-    """The plan as the manifest keeps it; all figures but `work` are bytes."""
+    """Return the memory plan as the manifest keeps it; all numbers except `work` are bytes.
+
+    Args:
+        steps: Step graphs of the bundle.
+        state: Tensors of the state.
+        cache: Tensors of the cache.
+        stored_weight_bytes: Bytes of all weights, each counted once.
+    """
     per_graph: dict[str, Any] = {}
     for step in steps:
         io = [t for t in (*step.inputs, *step.outputs) if t.role not in ("state", "cache")]

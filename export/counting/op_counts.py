@@ -1,13 +1,13 @@
 """Count what one call of a graph has to do, and in which order ONNX Runtime does it.
 
-    flop     two for each weight and row of a product, a convolution or a recurrent layer, and one
-             for each element of every other node's output
-    bytes    what must pass through the processor once: weights and inputs read, outputs written
-    moved    what passes if no intermediate stays in a register: every node's operands and results
-    nodes    how many kernels are called, views not counted
+    flop     operations: two for each weight and row of a product, a convolution or a recurrent
+             layer, and one for each element of every other node's output
+    bytes    bytes that must pass through the processor once: weights, inputs and outputs
+    moved    bytes that pass if no intermediate value stays in a register: all operands and results
+    nodes    number of kernels that are called, without views (nodes that only rename a buffer)
 
-Counted from static shapes, before anything runs. The manifest carries it, because a board has no
-library to read a graph with.
+All of it is counted from static shapes, before anything runs. The manifest carries the numbers,
+because a board has no library to read a graph with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ VIEWS = {"Reshape", "Identity", "Split"}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations and traffic of one call of a graph."""
+    """Holds the work of one call of a graph.
+
+    Attributes:
+        flops: Number of operations.
+        n_bytes: Bytes of weights, inputs and outputs.
+        moved_bytes: Bytes of all nodes' operands and results.
+        n_nodes: Number of kernels that are called.
+    """
 
     flops: int
     n_bytes: int
@@ -60,11 +67,11 @@ def work_of(model: onnx.ModelProto) -> Work:
 
 
 def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes as ONNX Runtime's default order runs them.
+    """Return the nodes of a graph in the order in which ONNX Runtime runs them by default.
 
-    It walks back from the nodes that nobody reads, the last one first and the last operand first,
-    so that what leaves a graph early in the file may be computed at the very end, and its operands
-    stay alive until then.
+    It walks back from the nodes whose results no node reads, the last one first and the last
+    operand first. So an output that comes early in the file may be computed at the very end, and
+    its operands stay alive until then.
     """
     maker = {name: index for index, node in enumerate(graph.node) for name in node.output}
     read = {name for node in graph.node for name in node.input}
@@ -85,7 +92,14 @@ def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def product_flops(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Two operations for each weight and row of a product; None for other nodes."""
+    """Return the operations of a product, two for each weight and row; None for other nodes.
+
+    Convolutions and recurrent layers count as products.
+
+    Args:
+        node: The node.
+        shapes: Shapes of all values of the graph by name.
+    """
     out = shapes[next(name for name in node.output if name)]
     if node.op_type in ("MatMul", "Gemm"):
         left = shapes[node.input[0]]
@@ -104,6 +118,6 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def sizes_of(model: onnx.ModelProto) -> dict[str, int]:
-    """Bytes of all values."""
+    """Return how many bytes each value of a graph takes, by the name of the value."""
     dtypes = dtypes_of(model)
     return {name: _count(shape) * dtypes[name].itemsize for name, shape in shapes_of(model).items()}

@@ -1,8 +1,8 @@
 """Measure what a narrow precision costs on the task: the change in log-likelihood, in pairs.
 
-Both bundles of one model, float32 and narrow, go through the same episodes with the runtime itself.
-The difference of one episode scatters far less than the episodes do: some hundred of them show
-thousandths of a nat.
+Two bundles of one model, float32 and narrow, go through the same episodes (streams from a reset on)
+with the runtime itself. The difference between the two scatters far less from episode to episode
+than the likelihood itself: some hundred episodes show thousandths of a nat.
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ from edgefold.runtime.bundle.manifest import n_that_fit
 from edgefold.train.tasks.contract import Episode
 
 FEWEST, MOST = 200, 4000
-"""Trials of one kind."""
+"""Smallest and largest number of differences that are measured on one kind of episodes."""
 SETTLED = 0.0025
 """Standard error, nats, at which no more episodes are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodChange:
-    """Mean change of the log-likelihood of a target from float32, nats; negative is a loss."""
+    """Holds how much narrowing changed the log-likelihood of a target; negative is a loss.
+
+    Attributes:
+        mean: Mean of the narrow bundle's log-likelihood minus that of float32, nats.
+        standard_error: Standard error of the mean, nats.
+        n: Number of differences.
+    """
 
     mean: float
     standard_error: float
@@ -39,9 +45,15 @@ class LikelihoodChange:
 def likelihood_change(
     reference: Path, narrow: Path, episodes: Iterable[Episode]
 ) -> LikelihoodChange:
-    """Follow episodes with both bundles until the standard error is small, or they end.
+    """Run episodes through two bundles until the standard error is small, or no episode is left.
 
-    A episode whose points are learned as they come counts each row; any other counts once.
+    An episode whose points are learned as they come gives one difference for each predicted row;
+    any other gives one, the mean of its rows.
+
+    Args:
+        reference: Folder of the float32 bundle.
+        narrow: Folder of the narrow bundle.
+        episodes: The episodes, in raw units.
     """
     differences: list[float] = []
     with ExitStack() as stack:
@@ -69,10 +81,10 @@ def _error(differences: list[float]) -> float:
 
 
 def log_likelihoods(stream: Stream, episode: Episode) -> FloatArray:
-    """Log density, nats, of each predicted point of an episode, summed over outputs.
+    """Return the log density, nats, of each predicted point of an episode, summed over outputs.
 
-    A state that is full and refuses more predicts on and learns no more, as on a device. A filter
-    steps through all tokens, and its answers to the predicted ones count.
+    A model whose state is full and refuses more points goes on to predict and learns no more, as on
+    a device. A filter steps through all tokens; only its answers to the predicted ones count.
     """
     if stream.manifest.is_filter:
         return _of_answers(stream, episode)

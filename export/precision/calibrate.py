@@ -1,12 +1,13 @@
-"""Samples for int8: what the quantised products read, seen along streams of the model's own task.
+"""Collect samples for int8: values that the quantised products read, along streams of the task.
 
     reset ──> 0 points ──> 1 ──> 2 ──> 4 ──> ... ──> all      and again for the next stream
                  │         │     │                    │
               state ──> refresh, every inner value seen ──> memory ──> query, likewise
 
-The empty state and the first points matter: a device meets them after each reset, and their values
-lie elsewhere than a full state's. The float32 graphs are run with those inner values as outputs.
-A filter's step is looked at along each stream, at every fourth token.
+The empty state and the first points matter: a device meets them after each reset, and the values in
+its graphs then differ from those of a full state. The float32 graphs are run with these inner
+values as additional outputs. The step of a filter is sampled along each stream at every fourth
+token.
 """
 
 from __future__ import annotations
@@ -28,21 +29,27 @@ from edgefold.runtime.bundle.manifest import Graph, n_that_fit
 from edgefold.train.tasks.contract import Episode
 
 EVERY = 4
-"""Tokens of a filter's stream of which one is looked at."""
+"""Distance, in tokens, between two tokens of a filter's stream at which samples are taken."""
 ROWS = 16
-"""Rows kept of one value at one moment."""
+"""Approximate number of rows that are kept of one value at one moment."""
 
 Values = dict[str, NDArray[Any]]
 
 
 def moments(n_context: int) -> list[int]:
-    """Numbers of points at which a stream is looked at: none, then doubling, then all."""
+    """Return after how many points of a stream samples are taken: 0, 1, 2, 4, .. and n_context."""
     doubling = [2**k for k in range(n_context.bit_length()) if 2**k < n_context]
     return [0, *doubling, n_context]
 
 
 class CalibrationSession:
-    """A step graph of a bundle that also gives out what its quantised products read."""
+    """Runs a step graph of a bundle and collects samples of what its quantised products read.
+
+    Args:
+        bundle: Folder of a bundle with float32 graphs; a copy of the graph with more outputs is
+            written into it.
+        graph: The step graph.
+    """
 
     def __init__(self, bundle: Path, graph: Graph):
         model = onnx.load(bundle / graph.file, load_external_data=False)
@@ -53,14 +60,18 @@ class CalibrationSession:
         self._inner = [name for name in self.names if name not in interface]
         model.graph.output.extend(infos[name] for name in self._inner)
         path = bundle / f"observed_{graph.file}"
-        onnx.save(model, path)  # beside the weights that it refers to
+        onnx.save(model, path)  # next to the weights that it refers to
         self._session = open_session(path)
         self.graph = graph
         self._seen: dict[str, list[NDArray[np.float32]]] = defaultdict(list)
         self._turn = 0
 
     def run(self, arguments: Values) -> Values:
-        """Run on values by the name of what they stand for; returns the graph's own outputs."""
+        """Run the graph once, keep samples, and return the graph's own outputs by name.
+
+        Args:
+            arguments: Inputs by the name of the tensor that each stands for, as a state tensor's.
+        """
         feeds = {t.name: arguments[t.of].reshape(t.shape) for t in self.graph.inputs}
         outputs = [*self._outputs, *self._inner]
         arrays = dict(zip(outputs, self._session.run(outputs, feeds), strict=True))
@@ -77,11 +88,15 @@ class CalibrationSession:
 
 
 def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
-    """Samples by graph and value.
+    """Run streams through a bundle; return samples of the values that quantised products read.
 
     Args:
-        bundle: Float32 graphs; observed copies of some are written beside them.
+        bundle: Folder of a bundle with float32 graphs; copies of some graphs with more outputs are
+            written into it.
         episodes: Streams to follow.
+
+    Returns:
+        Samples by the name of the graph, and then by the name of the value, (n, D_in).
     """
     with Stream.open(bundle, backend="onnxruntime") as stream:
         manifest = stream.manifest
@@ -120,7 +135,7 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
 def _along(
     stream: Stream, observer: CalibrationSession, episodes: Iterable[Episode]
 ) -> dict[str, Samples]:
-    """Samples of a filter's step."""
+    """Run streams through a filter; return samples of what its step reads, as `calibrate` does."""
     scaling = stream.manifest.scaling_x
     for episode in episodes:
         stream.reset()
@@ -134,6 +149,6 @@ def _along(
 
 
 def on_every_stream(rows: FloatArray, stream: Stream) -> FloatArray:
-    """Rows (n, columns) as a bundle takes them: the same on all its streams."""
+    """Repeat rows (n, columns) for each stream of a bundle, as it takes them."""
     n_streams = stream.manifest.n_streams
     return rows if n_streams == 1 else np.broadcast_to(rows, (n_streams, *rows.shape))

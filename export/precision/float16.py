@@ -1,16 +1,17 @@
-"""float16 for models that do not narrow themselves: refresh, query, the cache between them, step.
+"""Narrow graphs to float16 (half), for models that do not do it: refresh, query, cache and step.
 
     state ─ Clip, Cast ─> [half: up to each cache tensor] ──> cache, half
     cache ──────────────> [half] ─ Cast ─> [float32: last product, what follows] ──> prediction
     x ──> [float32: what depends on x alone] ─ Clip, Cast ──┘
 
-A filter's step is narrowed as a query is; besides, the last product before what it writes of the
-state stays float32, because an error there would stay too.
+A filter's step is narrowed as a query is. In addition, the last product before each state tensor
+that it writes stays float32, because an error in the state would stay there.
 
-Products run in half, with what lies around them as far as it bears it (`HALF`): a sum over many
-numbers, an exponential or a quotient may leave the range of half, so that these stay float32. So do
+Products run in half, and so do the nodes around them that are safe in half (`HALF`). A sum over
+many numbers, an exponential or a quotient may leave the range of half and stays float32. So do
 nodes with constants that half cannot hold, such as the tiny number that keeps a divisor from 0.
-Values are clipped where they enter half. Types are written into the graph; no backend decides.
+Values are clipped to the range of half where they are cast to it. The types are written into the
+graph, so that no backend chooses them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
 
     Args:
         graphs: In float32, or as the model's `for_device` narrowed them.
-        samples: Not needed.
+        samples: Not used; the parameter is there because `int8.narrowed` has it.
 
     Raises:
         ExportError: No product of refresh, query or step can be narrowed.
@@ -80,7 +81,7 @@ def _outputs(step: StepGraph, *roles: str) -> list[str]:
 
 
 def _fits(array: Array) -> bool:
-    """Return whether half can hold a constant."""
+    """Return whether half can hold the largest number of a constant."""
     largest = np.abs(array).max(initial=0) if array.dtype == np.float32 else 0
     return bool(largest == 0 or SMALLEST <= largest <= LARGEST)
 
@@ -90,16 +91,16 @@ def _is_float32(value: ir.Value | None) -> bool:
 
 
 def _ends(node: ir.Node) -> set[ir.Value]:
-    """Return the values at a node's ends, without constants."""
+    """Return the inputs and outputs of a node, without constants."""
     values = (*node.inputs, *node.outputs)
     return {v for v in values if v is not None and v.const_value is None}
 
 
 class _HalfGraph:
-    """A float32 graph of which some nodes run in half, with casts where the type changes.
+    """A float32 graph in which some nodes are made to run in half, with casts where types change.
 
     Attributes:
-        half: The nodes that run in half.
+        half: Nodes that run in half.
     """
 
     def __init__(self, step: StepGraph):
@@ -108,10 +109,11 @@ class _HalfGraph:
         self._twins: dict[tuple[ir.Value, bool], ir.Value] = {}  # of a value, in each type
 
     def choose(self, exact: Sequence[str]) -> None:
-        """Choose the nodes that run in half.
+        """Choose the nodes that run in half, and keep them in `half`.
 
         Args:
-            exact: Outputs whose last product, and what follows it, stay float32.
+            exact: Names of outputs; the last product before each, and all nodes after it, stay
+                float32.
         """
         graph, step = self._graph, self._step
         roles = {tensor.name: tensor.role for tensor in step.inputs}
@@ -145,7 +147,7 @@ class _HalfGraph:
         return all(use.node in self.half for value in values for use in value.uses())
 
     def narrowed(self, cache: Collection[str]) -> StepGraph:
-        """Return the graph with its new types, of the interface too.
+        """Return the graph with the new types of its nodes, its inputs and its outputs.
 
         Args:
             cache: Names of the cache tensors that are stored in half.
@@ -177,7 +179,13 @@ class _HalfGraph:
     def _narrow(
         self, node: ir.Node, following: ir.Node | None, halves: Collection[ir.Value]
     ) -> None:
-        """Let a node read and write values of its type; `following` is the node behind it."""
+        """Let a node read and write values of its type.
+
+        Args:
+            node: The node.
+            following: The next node of the graph, before which casts of outputs are inserted.
+            halves: Inputs and outputs of the graph that are stored in half.
+        """
         in_half = node in self.half
         for index, value in enumerate(node.inputs):
             if value is not None and _is_float32(value):
@@ -192,7 +200,7 @@ class _HalfGraph:
                 self._twins[value, True] = stored
 
     def _typed(self, value: ir.Value, in_half: bool, reader: ir.Node) -> ir.Value:
-        """Return a value in one of the types, cast on first use."""
+        """Return a value in half or in float32; a cast is inserted before the first reader."""
         array, name = constant(value), str(value.name)
         if array is not None:
             half = f"{name}.half"
@@ -207,7 +215,15 @@ class _HalfGraph:
     def _cast(
         self, source: ir.Value, to_half: bool, name: str, out: str, before: ir.Node | None
     ) -> ir.Value:
-        """Insert a cast; values are clipped where they enter half."""
+        """Insert a cast before a node; to half, values that are not bounded are clipped first.
+
+        Args:
+            source: The value to cast.
+            to_half: Whether to cast to half, else to float32.
+            name: Name of the value, from which the name of the clipped one is made.
+            out: Name of the result.
+            before: Node before which the cast is inserted; None for the end of the graph.
+        """
         graph, maker = self._graph, source.producer()
         if to_half and (maker is None or maker.op_type not in BOUNDED):
             bounds = [

@@ -1,8 +1,9 @@
-"""int8 by static quantisation: a float32 step graph with its matrix products between grids.
+"""Narrow graphs to int8 by static quantisation: matrix products of values rounded to a grid.
 
     x ──> QuantizeLinear ──> DequantizeLinear ──┐
                      int8 W ──> DequantizeLinear ┴─> MatMul ──> Sum with the bias (float32)
 
+A grid is the multiples of one step, from -127 to 127 of them, to which int8 rounds numbers.
 A backend that has int8 products fuses MatMul with the nodes in front of it; any other computes the
 same numbers in float32. Products that read the same value (a layer's q, k and v) become one, which
 a Split takes apart again: onnxruntime runs a product in int8 only if no other shares its input, and
@@ -11,11 +12,11 @@ ms in float32). Both grids are symmetric (zero point 0), as TensorRT demands:
 one scale a tensor for x, one a column for W. Biases stay float32, because TensorRT's parser takes
 no int32 DequantizeLinear.
 
-Which products: those of a value and a constant matrix. The last one before each prediction, and in
-a filter's step the last one before what is written of the state, stays float32, as with float16. So
-do those that read x before any normalisation, because one grid would have to fit whatever callers
-give. So do products of two values, as inside an attention: on gp-small they would double the loss
-(0.015 to 0.030 nats under RBF), and save no weight.
+Products of a value and a constant matrix are quantised. The last one before each prediction, and in
+a filter's step the last one before each state tensor that it writes, stay float32, as with float16.
+So do products that read x before any normalisation, because one grid would have to fit all that
+callers give. So do products of two values, as inside an attention: on gp-small they would double
+the loss (0.015 to 0.030 nats under RBF), and save no weight.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from edgefold.runtime.errors import ExportError
 
 PRODUCTS, NORMALISING, MOVES = having("product"), having("normalises"), having("scaled")
 CALLERS = ("points.x", "points.y", "targets.x")
-"""Roles of tensors that callers give."""
+"""Roles of the graph inputs that come from the caller."""
 LEVELS = 127  # -128 is left out, so that the grid is symmetric
 MAX_ERROR = 0.06
-"""A product that int8 moves by more than this, relative to each row, stays float32: three of 63 in
-gp-small."""
+"""Largest error that int8 may make in a product, relative to each row of its result; a product with
+a larger one stays float32 (three of 63 in gp-small)."""
 EXPONENTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 MOST_ROWS = 1024  # of the samples that choose a grid
 TINY = 1e-6  # stands for zero where something is divided by it
 
 Array = NDArray[np.floating[Any]]
 Samples = Mapping[str, NDArray[np.float32]]
-"""By value: rows of it as they came along streams, (n, D_in)."""
+"""Rows (n, D_in) of values in a graph as they came along streams, by the name of the value."""
 
 
 def quantised_products(graph: EditableGraph, tensors: Iterable[Tensor]) -> list[ir.Node]:
@@ -85,13 +86,16 @@ def _is_weight(value: ir.Value | None) -> bool:
 
 
 def _is_plain_product(node: ir.Node) -> bool:
-    """Return whether a node multiplies by constants, without settings."""
+    """Return whether a node is a product with constants that has no attributes."""
     plain = node.op_type in ("Gemm", "MatMul") and not node.attributes
     return plain and all(map(_is_constant, node.inputs[1:]))
 
 
 def _values_of_callers(graph: EditableGraph, names: Collection[str]) -> set[ir.Value]:
-    """Return values computed from inputs of these names only, or with such columns."""
+    """Return the values that have unnormalised columns of what callers give.
+
+    They are computed from only the named inputs, or contain such columns next to others.
+    """
     pure = {value for value in graph.ir.inputs if value.name in names}
     mixed: set[ir.Value] = set()
     for node in graph.ir:
@@ -104,7 +108,7 @@ def _values_of_callers(graph: EditableGraph, names: Collection[str]) -> set[ir.V
 
 
 def quantised_inputs(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[str]:
-    """List the values that a graph's quantised products read, each once, in order."""
+    """List the names of the values that a graph's quantised products read, each once, in order."""
     products = quantised_products(EditableGraph.of(model), tensors)
     return list(dict.fromkeys(str(_input(node).name) for node in products))
 
@@ -112,12 +116,12 @@ def quantised_inputs(model: onnx.ModelProto, tensors: Iterable[Tensor]) -> list[
 def quantise(
     model: onnx.ModelProto, tensors: Iterable[Tensor], samples: Samples
 ) -> onnx.ModelProto:
-    """Return the graph with int8 products.
+    """Return a step graph in which products run in int8 where the error of int8 is small.
 
     Args:
         model: A float32 step graph with its weights loaded.
         tensors: Its inputs and outputs with their roles.
-        samples: Rows of values in `quantised_inputs`; a product whose input is not among them
+        samples: Samples of the values in `quantised_inputs`; a product that reads another value
             stays float32.
     """
     graph = EditableGraph.of(model)
@@ -128,10 +132,14 @@ def quantise(
 
 
 def narrowed(graphs: StepGraphs, samples: Mapping[str, Samples]) -> StepGraphs:
-    """Return the graphs with int8 products in those that have samples.
+    """Return the graphs with int8 products in those for which there are samples.
+
+    Args:
+        graphs: Step graphs in float32.
+        samples: Samples by the name of the graph, and then by the name of the value.
 
     Raises:
-        ExportError: No product bears it.
+        ExportError: No product can run in int8 with a small error.
     """
     steps = []
     for step in graphs.steps:
@@ -155,12 +163,18 @@ def _input(node: ir.Node) -> ir.Value:
 
 
 def _constants(node: ir.Node) -> list[Array]:
-    """Return weight and perhaps bias of a product."""
+    """Return the weight of a product, and its bias where it has one."""
     return [array for value in node.inputs[1:] if (array := constant(value)) is not None]
 
 
 class _Quantiser:
-    """Replaces the products that read one value by one product, where the first of them was."""
+    """Replaces all products that read one value by one int8 product, in the place of the first.
+
+    Args:
+        graph: The step graph, which is changed.
+        products: Products that may run in int8.
+        samples: Samples of the values that they read.
+    """
 
     def __init__(self, graph: EditableGraph, products: Iterable[ir.Node], samples: Samples):
         self._graph = graph
@@ -180,9 +194,10 @@ class _Quantiser:
                     self._divided[gate] = grid.factors
 
     def _gate(self, x: ir.Value) -> ir.Node | None:
-        """Return a product that only serves as a factor of x: dividing its columns divides x's.
+        """Return a product whose result is only read as a factor of x.
 
-        None where x is not such a gated value, or where others read it too.
+        If its columns are divided by some numbers, the columns of x are divided by the same ones.
+        Return None where x is not such a gated value, or where other nodes read x too.
         """
         gated = made_by(x, "Mul")
         others = [node for node in readers(x) if node not in self._readers[x]]
@@ -201,7 +216,7 @@ class _Quantiser:
         return None
 
     def visit(self, node: ir.Node) -> None:
-        """Quantise a node, or divide its columns."""
+        """Replace a node by an int8 product, or divide its columns, where either was decided."""
         x = next((x for x in self._grids if node in self._readers[x]), None)
         if x is not None:
             if node is self._readers[x][0]:
@@ -213,13 +228,13 @@ class _Quantiser:
                     node.replace_input_with(index, self._graph.constant(array))
 
     def _weights(self, node: ir.Node) -> tuple[Array, Array | None]:
-        """Return weight and bias of a product whose output may be divided column by column."""
+        """Return weight and bias of a product, divided column by column where that was decided."""
         by_column = self._divided.get(node, np.float32(1))
         weight, *bias = (array / by_column for array in _constants(node))
         return weight, bias[0] if bias else None
 
     def _join(self, x: ir.Value) -> None:
-        """Replace all products that read x by one."""
+        """Replace all products that read x by one int8 product."""
         graph, grid, nodes = self._graph, self._grids[x], self._readers[x]
         outs = [node.outputs[0] for node in nodes]
         names, first = [str(out.name) for out in outs], nodes[0]
@@ -261,13 +276,13 @@ class _Quantiser:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How a value (n, D_in) is rounded.
+    """Describes how a value (n, D_in) is rounded to int8.
 
     Attributes:
-        factors: (D_in,), what its columns were divided by beforehand.
-        step: Of the grid that all columns then share.
-        error: Of the product with its weights: the root of the mean over rows of the squared error
-            relative to the row.
+        factors: Numbers by which the columns are divided before they are rounded, (D_in,).
+        step: Step of the grid that all columns then share.
+        error: Error of the product of the rounded value and its weights: the root of the mean over
+            rows of the squared error relative to the row.
     """
 
     factors: NDArray[np.float32]
@@ -276,19 +291,20 @@ class Grid:
 
 
 def choose_grid(values: Array, weight: Array, evened: bool) -> Grid:
-    """A grid for values, and how far it moves `values @ weight`.
+    """Choose the grid to which values are rounded, by its error in `values @ weight`.
 
     Errors are relative to the row, because rows differ: after a reset some are ten times those of a
     full state, and in absolute terms a few such rows would choose a grid too coarse for all others.
     Clipping the largest values is often cheaper than a coarse grid.
 
     Args:
-        values: (n, D_in).
-        weight: (D_in, D_out), of all products that read the values.
-        evened: Whether columns may have factors, which move into the weights on both sides at no
-            cost in the graph. Hidden values behind a gate differ by 50 times from column to column,
-            and one grid leaves the small ones a few steps. The exponent shares the spread between
-            values and weights, as in SmoothQuant (Xiao et al. 2023, eq. 4).
+        values: Samples of the values, (n, D_in).
+        weight: Weights of all products that read the values, (D_in, D_out).
+        evened: Whether columns may have factors, which are put into the weights before and after
+            the values at no cost in the graph. Hidden values behind a gate differ by 50 times from
+            column to column, so that one grid would leave the small ones only a few steps. An
+            exponent decides how much of this spread moves from the values to the weights, as in
+            SmoothQuant (Xiao et al. 2023, eq. 4).
     """
     exact = values @ weight
     largest = np.maximum(np.abs(values).max(axis=0), TINY)
@@ -317,26 +333,28 @@ def _thinned(rows: Array) -> Array:
 
 
 def _steps(values: Array) -> list[float]:
-    """Steps to choose from: grids up to a fifth of the largest value, and up to all of it."""
+    """Return the steps to choose from; their grids end at 0.2 to 1 times the largest value."""
     largest = max(float(np.abs(values).max()), TINY)
     return [largest * share / LEVELS for share in np.linspace(0.2, 1, 17).tolist()]
 
 
 def on_grid(values: Array, step: float) -> Array:
-    """Values rounded to int8 and back."""
+    """Round values to the grid of a step, as int8 does, and return them as floats."""
     rounded: Array = np.clip(np.rint(values / step), -LEVELS, LEVELS) * step
     return rounded
 
 
 def relative_error(values: Array, exact: Array) -> float:
-    """Mean over rows of the squared error relative to the row."""
+    """Return the mean over rows of a row's mean squared error divided by its exact mean square."""
     size = np.square(exact).mean(axis=1, keepdims=True)
     floor = TINY + 1e-6 * float(size.max())
     return float((np.square(values - exact) / (size + floor)).mean())
 
 
 def column_grid(weight: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """A weight (D_in, D_out) as int8 and a scale for each column; a column of zeros has scale 1.
+    """Round a weight (D_in, D_out) to int8; return it and the scale of each column, (D_out,).
+
+    A column of zeros has scale 1.
 
     Two neighbours in a column never sum to more than 128. On x86-64 without VNNI instructions
     onnxruntime adds the products of two neighbours in 16 bits (its pull request 12088), which 255

@@ -1,4 +1,4 @@
-"""The precisions of a bundle, what each may cost, and when an export is refused.
+"""Define the precisions of a bundle and what each may cost, and refuse a bundle that costs more.
 
     float32   everything; the graphs agree with PyTorch up to rounding
     float16   refresh, query and the cache between them, and a filter's step: as the model's
@@ -7,10 +7,10 @@
 
 What learns (update, condition, consolidate) and the state are float32 in all of them.
 
-Every bundle is held to its parity, the largest error along the golden stream, which meets every
-graph. That a narrow bundle is good enough is for its task to say: the mean change in log-likelihood
-from the float32 graphs of the same model, themselves held to PyTorch, on the same draws. An
-untrained model has no task.
+Every bundle must have a small parity error, the largest error compared with PyTorch along the
+golden stream (recorded points that go through every graph). Whether a narrow bundle is good enough
+is measured on its task: by the mean change in log-likelihood from the float32 graphs of the same
+model, which agree with PyTorch, on the same draws. An untrained model has no task.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from edgefold.runtime.errors import ExportError
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The bounds of a precision.
+    """Describes a precision: how graphs are narrowed to it, and the bounds that a bundle must keep.
 
     Attributes:
-        parity_steps: Length of the golden stream, unless told otherwise.
-        max_parity: Largest error along it that passes, in scaled units of y.
-        max_loss: Most nats a target that the change from float32 may cost.
-        margin: The tolerance of `edgefold check` over the measured parity; 0 for TOLERANCE.
-        narrowed: Makes narrow graphs of others, with samples by graph of what products read.
+        parity_steps: Length of the golden stream, in points, unless the user gives another.
+        max_parity: Largest error along the golden stream that passes, in scaled units of y.
+        max_loss: Largest loss of log-likelihood compared with float32 that passes, nats a target.
+        margin: Tolerance of `edgefold check` divided by the measured error; 0 for `TOLERANCE`.
+        narrowed: Function that narrows step graphs; it also takes samples of what products read, by
+            the name of the graph.
         in_torch: Whether the model is first asked for a narrow form of its own.
         calibrates: Whether `narrowed` needs samples.
     """
@@ -67,13 +68,15 @@ PRECISIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The measured cost of one export.
+    """Holds the measured cost of one export.
 
     Attributes:
-        name: The precision.
-        parity: Errors along the golden stream.
-        changes: LikelihoodChange in log-likelihood by kind of trial; empty where nothing tells it.
-        measured_on, calibrated_on: In words; empty where it does not apply.
+        name: Name of the precision.
+        parity: Errors compared with PyTorch along the golden stream.
+        changes: Changes in log-likelihood by the name of the kind of episodes; empty where none
+            could be measured.
+        measured_on, calibrated_on: Descriptions in words of the streams by which the loss was
+            measured and the ranges were set; empty where there are none.
     """
 
     name: str
@@ -84,17 +87,17 @@ class Cost:
 
     @property
     def worst_parity(self) -> float:
-        """The largest distance from float32 or float64 PyTorch; NaN if any is."""
+        """Return the largest error from PyTorch in float32 or float64; NaN if any error is NaN."""
         return float(np.max(list(map(_error, self.parity))))
 
     @property
     def worst_loss(self) -> float:
-        """The largest mean loss of any kind of trial, nats; NaN if any is."""
+        """Return the largest mean loss of any kind of episodes, nats a target; NaN if any is."""
         return float(np.max([-change.mean for change in self.changes.values()]))
 
     @property
     def is_finite(self) -> bool:
-        """Whether every figure is a number."""
+        """Return whether all measured errors and changes are finite numbers."""
         means = [change.mean for change in self.changes.values()]
         return all(map(math.isfinite, (self.worst_parity, *means)))
 
@@ -120,20 +123,24 @@ class Cost:
 
 
 def _error(row: ParityRow) -> float:
-    """The larger one of the graphs; NaN if any is."""
+    """Return the larger of the graphs' errors from float32 and float64 PyTorch; NaN if any is."""
     return float(np.max((row.graphs_to_float32, row.graphs_to_float64)))
 
 
 def checked_tolerance(cost: Cost) -> float:
-    """Return the tolerance of `edgefold check`, in scaled units of y."""
+    """Return the tolerance of `edgefold check` for an exported bundle, in scaled units of y."""
     return PRECISIONS[cost.name].margin * cost.worst_parity or TOLERANCE
 
 
 def require_acceptable(cost: Cost, max_loss: float | None = None) -> None:
-    """Refuse a bundle that is wrong, or narrower than its task bears.
+    """Refuse a bundle whose errors are too large, or whose loss on the task is.
+
+    Args:
+        cost: Measured cost of the bundle.
+        max_loss: Largest loss that passes, nats a target; the precision's own where it is None.
 
     Raises:
-        ExportError: Beyond a bound; what is not finite always is.
+        ExportError: An error or a loss is larger than its bound, or is NaN.
     """
     bounds = PRECISIONS[cost.name]
     worst = cost.worst_parity

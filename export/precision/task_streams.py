@@ -1,7 +1,7 @@
-"""Smooth streams over a model's whole range of inputs, beside those of its task.
+"""Add smooth streams over a model's whole range of inputs to the streams of its task.
 
-They join the streams that set the ranges of int8, whatever the task: on series-co2 they take the
-int8 error at inputs unlike any real row from 0.2 to 0.04 and cost nothing on the real ones.
+They are among the streams that set the ranges of int8, whatever the task. On series-co2 they lower
+the int8 error at inputs unlike any real row from 0.2 to 0.04, and cost nothing on the real ones.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from edgefold.train.tasks.contract import Episode, TaskStreams
 
 N_SMOOTH = 4
 LENGTH = 512
-"""Points of each."""
+"""Number of points of each smooth stream."""
 
 
 def with_smooth(streams: TaskStreams, model: StreamingModel, subject: ExportSubject) -> TaskStreams:
-    """A task's streams with the smooth ones among those that set ranges."""
+    """Return a task's streams with smooth ones added to those that set the number ranges."""
     smooth = [_smooth(model, subject, seed) for seed in range(N_SMOOTH)]
     words = [streams.calibrated_on, f"{N_SMOOTH} streams of smooth functions"]
     return replace(

@@ -1,1 +1,1 @@
-"""Tasks: the sources of training and evaluation data."""
+"""Define the tasks: each draws the data on which models are trained and evaluated."""

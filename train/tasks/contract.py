@@ -1,7 +1,7 @@
-"""The contract of tasks: where training batches come from, and how a trained model is scored.
+"""Define the contract of tasks: a task draws training batches and scores a trained model.
 
 A task is a class. Only `training_batch`, `n_inputs` and `n_outputs` are required; the rest has
-defaults that suit any task. Options of a task's own are the fields of a frozen dataclass,
+defaults that suit any task. The options of a task are the fields of a frozen dataclass,
 `option_class`: `edgefold train` makes flags of them, and `from_options` gets an instance.
 """
 
@@ -23,12 +23,18 @@ from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 
 N_CALIBRATED = 12
-"""Drawn streams that set the ranges of a narrow precision."""
+"""Number of streams, drawn from a task, that set the number ranges of a narrow precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Mean log-likelihood in nats a target and its standard error over batches."""
+    """Holds a model's mean log-likelihood of a target, in nats, and the mean's standard error.
+
+    Attributes:
+        log_likelihood: Mean over batches of the mean log-likelihood of a target, nats.
+        standard_error: Standard error of that mean over batches, nats; NaN for one batch.
+        n_batches: Number of batches that were scored.
+    """
 
     log_likelihood: float
     standard_error: float
@@ -37,11 +43,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One stream from its reset on, in the caller's units.
+    """Holds the points of one stream from its reset on, in the caller's units.
 
     Attributes:
-        x, y: (n, X) and (n, Y): points that are learned, then points that are predicted.
-        n_context: How many are learned before the first prediction.
+        x, y: Inputs (n, X) and outputs (n, Y): points that are learned, then points that are
+            predicted.
+        n_context: Number of points that are learned before the first prediction.
         prequential: Whether each predicted point is learned before the next prediction.
     """
 
@@ -53,12 +60,13 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class TaskStreams:
-    """Streams of a task, by which a narrow precision is calibrated and judged.
+    """Holds streams of a task that calibrate a narrow precision and streams that measure its cost.
 
     Attributes:
-        calibration: Streams that set ranges.
-        scored: By name, episodes that tell the cost; none where nothing can be scored.
-        calibrated_on, measured_on: What these are, in words.
+        calibration: Streams that set the number ranges.
+        scored: Episodes that show the cost, by name; empty where nothing can be scored.
+        calibrated_on, measured_on: Descriptions in words of the streams in `calibration` and in
+            `scored`.
     """
 
     calibration: list[Episode]
@@ -68,10 +76,11 @@ class TaskStreams:
 
 
 class Task:
-    """A source of batches.
+    """Gives the batches that a model is trained on, and scores the trained model; the base class.
 
     Attributes:
         name: Name of the task, stored with every run.
+        n_inputs, n_outputs: X and Y, the numbers of inputs and outputs of a model for the task.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
         default_model: Name of the model that is trained unless another is asked for; the project's
@@ -79,12 +88,13 @@ class Task:
         n_features: Columns of x in a training batch, where a filter learns from features of its
             inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.
-        filters: Whether it takes only filters: its tokens are read in order, and no label is seen.
+        filters: Whether the task takes only filters, models that read its tokens in order and never
+            see a label.
         option_class: A frozen dataclass of the task's own options; its fields are made by
             `edgefold.runtime.options.option`.
-        about: What the task is and how long its training takes: what `edgefold train TASK --help`
-            begins with.
-        notes: What the task is made of, a line each; `edgefold train` prints them as it starts.
+        about: Text on what the task is and how long its training takes; `edgefold train TASK
+            --help` begins with it.
+        notes: Lines of text on what the task is made of; `edgefold train` prints them as it starts.
     """
 
     name: str = ""
@@ -106,45 +116,50 @@ class Task:
 
     @classmethod
     def from_options(cls, args: Any, kept: dict[str, Any] | None = None) -> Task:
-        """The task that the options ask for; `kept` is `describe()` of the run that is resumed.
+        """Return the task that the options of a command ask for.
 
-        `args` is an instance of `option_class`; without one, all that the command was given.
+        Args:
+            args: An instance of `option_class`; where there is no such class, all options of the
+                command.
+            kept: The result of `describe()` that the run stores which is resumed, if there is one.
         """
         return cls()
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Make what batches are read from, before a training starts or resumes; else nothing.
+        """Make the files that batches are read from, before a training starts or resumes.
+
+        It does nothing unless a task overrides it.
 
         Args:
-            say: Takes a line on the progress.
+            say: Takes a line of text on the progress.
         """
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """A batch of training tasks drawn from the generator alone, in scaled units.
+        """Return a batch of n_tasks training tasks in scaled units, drawn only from the generator.
 
-        For a filter x_context are tokens without labels, and x_target those after them, whose
-        answers y_target scores; y_context is not read.
+        For a filter x_context holds tokens whose answers are not scored, x_target the tokens after
+        them, and y_target the right answers to x_target; y_context is not read.
         """
         raise NotImplementedError(f"{type(self).__name__} has no training_batch()")
 
     def describe(self) -> dict[str, Any]:
-        """Return what config.json stores of the task.
+        """Return the entries that config.json stores of the task.
 
-        `name`; x_shift, x_scale, y_shift and y_scale where raw values are scaled; whatever else
-        rebuilds the task.
+        They are `name`; x_shift, x_scale, y_shift and y_scale where raw values are scaled; and
+        whatever else rebuilds the task.
         """
         return {"name": self.name or type(self).__name__}
 
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Score a model: the scores as JSON, and a table as text.
+        """Score a model on drawn batches; return the scores as JSON, and a table of them as text.
 
         Args:
-            model: In evaluation mode.
-            n_batches: Batches to score on.
-            seed: Of the batches; it is not one of training's.
-            names: The run, and how long it was trained, for the table.
+            model: The model, in evaluation mode.
+            n_batches: Number of batches to score it on.
+            seed: Seed of the batches; training draws with other seeds.
+            names: Name of the run, and how long it was trained, in words, for the table.
         """
         draw = self.training_batch
         score = mean_score(model, lambda generator: draw(16, generator), n_batches, seed)
@@ -155,7 +170,13 @@ class Task:
         )
 
     def draw(self, model: StreamingModel, format: str, seed: int, title: str) -> bytes:
-        """Return the content of a picture file, png, svg or pdf, of what a model predicts.
+        """Draw the predictions of a model; return the content of the picture file.
+
+        Args:
+            model: The model, in evaluation mode.
+            format: File format: png, svg or pdf.
+            seed: Seed that chooses what is drawn.
+            title: Title of the picture.
 
         Raises:
             DataError: The task has no picture, or the model's predictions are of another kind.
@@ -164,11 +185,11 @@ class Task:
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """Streams to calibrate and judge a narrow precision by, in raw units.
+        """Return the streams that calibrate a narrow precision and measure its cost, in raw units.
 
         Args:
-            described: What `describe` gave when the model was trained.
-            args: The options that the export has too, as `from_options` gets them.
+            described: The result of `describe` when the model was trained.
+            args: The task's options that the export command has too, as `from_options` gets them.
         """
         task = cls.from_options(args, described)
         calibration, scored = task._episodes(20240611), task._episodes(20240612)
@@ -193,15 +214,15 @@ def options_of(
     kept: Mapping[str, Any] | None,
     error: type[EdgefoldError] = DataError,
 ) -> dict[str, Any]:
-    """Return the options of these names that a command gives, or all that a run keeps.
+    """Return named options by name: those that a command gives, or all that a resumed run keeps.
 
     Paths become text.
 
     Args:
-        args: The command's options; one that it leaves open is None.
-        names: Names of the options.
-        kept: The task of the run that is resumed, if there is one.
-        error: The class that is raised where the command gives another option than the run keeps.
+        args: Options of the command; an option that the user left out is None.
+        names: Names of the options to return.
+        kept: Description of the task of the run that is resumed, if there is one.
+        error: Class of the error for a command that gives another value than the run keeps.
     """
     named = {name: value for name in names if (value := getattr(args, name)) is not None}
     named = {name: str(v) if isinstance(v, Path) else v for name, v in named.items()}
@@ -218,13 +239,18 @@ def options_of(
 
 @torch.inference_mode()
 def hits(model: StreamingModel, batch: Batch) -> Tensor:
-    """Return 1 where the class with the largest score is right, else 0, (B, M)."""
+    """Return 1 for each target whose class with the largest score is right, else 0, (B, M)."""
     prediction = model(batch.x_context, batch.y_context, batch.x_target, batch.mask)
     return (prediction["scores"].argmax(-1) == batch.y_target[..., 0]).float()
 
 
 def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:
-    """The first task of a batch as a stream in raw units."""
+    """Return the first task of a batch as a stream in raw units.
+
+    Args:
+        batch: Tasks in scaled units; context points that the mask hides are left out.
+        described: The task's description with shift and scale of x and y, where it has them.
+    """
     seen = slice(None) if batch.mask is None else batch.mask[0]
     parts = []
     for name, context, target in (
@@ -241,10 +267,18 @@ def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:
 def mean_score(
     model: StreamingModel, draw: Any, n_batches: int, seed: int, label: str = ""
 ) -> Score:
-    """Mean over batches of the mean log-likelihood; `draw(generator)` gives a batch."""
+    """Return a model's log-likelihood, averaged over the targets of a batch and then over batches.
+
+    Args:
+        model: The model, in evaluation mode.
+        draw: Returns a batch when it is called with a generator.
+        n_batches: Number of batches.
+        seed: Seed of the batches.
+        label: Word that the progress bar shows.
+    """
     from tqdm import tqdm
 
-    generator = torch.Generator().manual_seed(20240606 + seed)  # its lower 32 bits count alone
+    generator = torch.Generator().manual_seed(20240606 + seed)  # only its lower 32 bits count
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     scores = torch.empty(n_batches, dtype=torch.float64)
     for index in tqdm(range(n_batches), desc=f"evaluate {label}", leave=False, disable=None):

@@ -1,4 +1,4 @@
-"""The copy task: say the second half of a palindrome, given its first half (Feng et al. 2024, 4.1).
+"""Define the copy task: predict a palindrome's second half from its first (Feng et al. 2024, 4.1).
 
 A sequence of N tokens is [BOS], digits, the same digits backwards, [EOS]. Context are the N/2
 tokens of the first half, targets those of the second. The target at place p repeats the token at
@@ -27,21 +27,21 @@ from edgefold.train.tasks.contract import Task, hits
 
 N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12
 EVALUATION_BATCH = 32
-"""100 batches are the paper's 3,200 sequences."""
+"""Number of sequences in a batch of the evaluation: 100 batches are the paper's 3,200 sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """The options of `edgefold train copy`."""
+    """Holds the options of `edgefold train copy`."""
 
     length: int = option("tokens of a sequence, a power of 2 (256)", default=256)
 
 
 class CopyTask(Task):
-    """Palindromes of one length.
+    """Draws palindromes of one length: a model reads the first half and predicts the second.
 
     Args:
-        length: N, a power of 2.
+        length: N, the number of tokens of a sequence, a power of 2.
     """
 
     name = "copy"
@@ -84,7 +84,9 @@ class CopyTask(Task):
         return {"name": self.name, "length": self.length}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Half of the batches are only the middle of a sequence, 8 tokens or more.
+        """Draw a batch of sequences; half of the batches hold only the middle of each sequence.
+
+        The middle has 8 tokens or more.
 
         A model that has not yet learned where to look finds it sooner among few tokens; without
         them the training of N = 256 stays for long where every digit is equally likely.
@@ -102,7 +104,7 @@ class CopyTask(Task):
         )
 
     def evaluation_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Whole sequences, as the paper has them."""
+        """Draw a batch of whole sequences, as the paper evaluates on them."""
         half = self.length // 2
         y = torch.randint(0, N_DIGITS, (n_tasks, half, 1), generator=generator).float()
         y[:, 0] = BOS
@@ -114,7 +116,10 @@ class CopyTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Share of right answers, and tokens that a prediction reads where the model says it."""
+        """Return the share of right answers, as JSON and as text.
+
+        Where the model reports how many tokens a prediction reads, the mean number is added.
+        """
         generator = torch.Generator().manual_seed(20240606 + seed)
         right = []
         for _ in range(n_batches):

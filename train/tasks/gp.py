@@ -1,4 +1,4 @@
-"""The papers' 1-D meta-regression: functions drawn from a Gaussian process.
+"""Define the papers' regression task: learn functions of one input, drawn from a Gaussian process.
 
 Protocol of the papers' code (their text gives another range of length scales, their tables were
 made with this one): RBF for training, RBF and Matern 5/2 for evaluation, x ~ U(-2, 2), length scale
@@ -32,11 +32,19 @@ Kernel = Literal["rbf", "matern52"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 NOISE_STD = 0.02
 LONG = 512
-"""Points of the long stream: ten times what training showed, as a device meets it."""
+"""Number of points of one long calibration stream: ten times as many as training shows, because
+streams on a device get long."""
 
 
 def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) -> Tensor:
-    """Noise-free covariance (B, n, n) of x (B, n, 1); length and signal_std are (B, 1, 1)."""
+    """Return the noise-free covariance of a Gaussian process at some points, (B, n, n).
+
+    Args:
+        x: The points, (B, n, 1).
+        length: Length scale of each process, (B, 1, 1), in units of x.
+        signal_std: Standard deviation of each process, (B, 1, 1).
+        kernel: Name of the covariance function.
+    """
     distance = (x - x.mT).abs() / length
     if kernel == "rbf":
         correlation = torch.exp(-0.5 * distance**2)
@@ -49,7 +57,10 @@ def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) ->
 def draw_functions(
     n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """x and noisy y of n_tasks functions, each (B, n, 1); in float64 inside, float32 outside."""
+    """Draw points x and noisy values y of n_tasks random functions, each (B, n, 1).
+
+    They are computed in float64 and returned in float32.
+    """
 
     def uniform(*shape: int, low: float, high: float) -> Tensor:
         unit = torch.rand(*shape, generator=generator, dtype=torch.float64)
@@ -65,7 +76,12 @@ def draw_functions(
 
 
 class GpTask(Task):
-    """Endless training batches, and the papers' evaluation batches."""
+    """Draws random functions of Gaussian processes: endless training batches, and the papers' test.
+
+    Args:
+        n_context: Most context points of a training task.
+        n_targets: Number of targets of a training task.
+    """
 
     name = "gp"
     about = "Learn the papers' one-dimensional regression, on functions of a Gaussian process."
@@ -84,14 +100,15 @@ class GpTask(Task):
         self.n_targets = n_targets
 
     def describe(self) -> dict[str, Any]:
-        """x and y are used as they are: no scaling."""
+        """Return name and sizes of the task; x and y are used without scaling."""
         return {"name": self.name, "n_context": self.n_context, "n_targets": self.n_targets}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Like the papers' draw, but with N of its own for every task and all targets always there.
+        """Draw a batch as the papers do, but with another N for each task and always all targets.
 
-        The latents cost the same however few targets there are, so more targets are more signal a
-        step. One task in 32 has fewer than 3 context points, so that the prior is learned as well.
+        N is the number of context points. The latents of a model cost the same however few targets
+        there are, so that more targets teach more in a step. One task in 32 has fewer than 3
+        context points, so that the model also learns what to predict before it knows anything.
         """
         n_context = torch.randint(3, self.n_context + 1, (n_tasks, 1), generator=generator)
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
@@ -103,7 +120,11 @@ class GpTask(Task):
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:], mask)
 
     def evaluation_batch(self, n_tasks: int, kernel: Kernel, generator: torch.Generator) -> Batch:
-        """One batch of the papers' protocol: N and M shared by the batch, no mask."""
+        """Draw a batch by the papers' protocol.
+
+        All tasks of the batch have the same numbers of context points N and targets M, so that it
+        needs no mask.
+        """
         n = int(torch.randint(3, 47, (), generator=generator))
         m = int(torch.randint(3, 50 - n, (), generator=generator))
         x, y = draw_functions(n_tasks, n + m, kernel, generator)
@@ -116,7 +137,10 @@ class GpTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """The papers' score: 3,000 batches of 16, RBF and Matern 5/2 over the same draws."""
+        """Score a model as the papers do, on functions of both kernels, drawn with the same seed.
+
+        Each batch has 16 functions; the papers take 3,000 batches.
+        """
         scores = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
         name, rows = ", ".join(names), model.published.get(self.name, {})
         width = max(map(len, (name, *rows))) + 2
@@ -133,7 +157,10 @@ class GpTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """RBF alone sets ranges, so that Matern 5/2 is as foreign to them as it was to training."""
+        """Return RBF streams that set the number ranges, and streams of both kernels to score.
+
+        Matern 5/2 sets no ranges, so that it is as foreign to them as it was to training.
+        """
         task = cls.from_options(args, described)
         generator = torch.Generator().manual_seed(20240611)
         calibration = []
@@ -156,7 +183,15 @@ class GpTask(Task):
 def score_gp(
     model: StreamingModel, kernel: Kernel, n_batches: int = 3000, batch: int = 16, seed: int = 1
 ) -> Score:
-    """The papers' score of a 1-D model under one kernel; the seed is not one of training's."""
+    """Return the papers' score of a one-dimensional model on functions of one kernel.
+
+    Args:
+        model: The model, in evaluation mode.
+        kernel: Name of the covariance function.
+        n_batches: Number of batches.
+        batch: Number of functions of a batch.
+        seed: Seed of the batches; training draws with other seeds.
+    """
     task = GpTask()
 
     def draw(generator: torch.Generator) -> Batch:

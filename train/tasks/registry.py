@@ -1,4 +1,4 @@
-"""The tasks that come with Edgefold, by name; anything else is a user's own `file.py:Class`.
+"""Find a task by its name in `TASKS`, or as a user's own `file.py:Class`.
 
 A new task is a file in this folder and a line in `TASKS`.
 """
@@ -26,16 +26,24 @@ TASKS = {
 
 
 def task_class(name: str) -> type[Task]:
-    """The class behind a name of `TASKS`, or a user's own: see `load_registered`."""
+    """Return the class of the task that has a name in `TASKS`, or of a user's own `file.py:Class`.
+
+    See `load_registered`.
+    """
     return load_registered("task", name, TASKS, Task)
 
 
 def create_task(name: str, args: Any, kept: dict[str, Any] | None = None) -> Task:
-    """The task that a name and its options ask for; see `Task.from_options`.
+    """Make a task from its name and its options; see `Task.from_options`.
+
+    Args:
+        name: A name of `TASKS`, or `file.py:Class`.
+        args: Options of the task.
+        kept: Description of the task that the resumed run stores, if there is one.
 
     Raises:
-        ModelError: There is no such class, or a file of the user's own fails; with its line.
-        CheckpointError: The kept description lacks what the task needs.
+        ModelError: There is no such class, or the user's own file fails; the error names its line.
+        CheckpointError: The kept description lacks an entry that the task needs.
     """
     cls = task_class(name)
     try:

@@ -1,4 +1,4 @@
-"""One-step-ahead prediction of a real series, learned from made-up dynamics over its real inputs.
+"""Define the task of predicting a series one step ahead, learned from made-up targets.
 
 Training on the series' own targets overfits within minutes (right mean, far too narrow a band).
 So the inputs are real and the targets are drawn: in each training task a map from x to y, and noise
@@ -48,23 +48,24 @@ Learn to predict a sensor series one step ahead. The last fifth of the rows is h
 5,000 steps take 7 to 8 minutes on one nearly idle core of a two-core x86-64 machine (0.08 to 0.10
 seconds a step), and 12 to 18 where others use the cores too. `--steps 1500` takes a third."""
 N_REAL = 64
-"""Rows of the training part that each stream over real rows is asked for."""
+"""Number of random rows of the training part that each calibration stream must predict."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesPrior:
-    """Settings for drawing training tasks; every std is in units of the scaled y unless noted.
+    """Holds the settings for drawing training tasks; stds are in units of scaled y unless noted.
 
     Attributes:
-        n_targets: M of a batch.
-        n_context: Largest N of a batch, where the series has as many rows.
-        short: Share of batches with few context points, log-uniform from 2 to 256; N is uniform
-            above that in the others.
-        centred: Share of tasks scattered around the fitted autoregression.
-        spread: Its weights' scatter: relative, and absolute over sqrt(X).
-        noise_spread: Scatter of log noise std in the centred tasks.
-        nonlinear: Largest share of a random network in the std of a centred task's map.
-        uneven: Largest std of log noise std over x.
+        n_targets: M, the number of targets of each task.
+        n_context: Largest N, the number of context points, where the series has as many rows.
+        short: Share of batches with few context points, log-uniform from 2 to 256; in the other
+            batches N is uniform above 256.
+        centred: Share of tasks whose maps are scattered around the fitted autoregression.
+        spread: Scatter of the weights of such a map: relative to the fitted weights, and in
+            addition an absolute scatter of spread / sqrt(X).
+        noise_spread: Std of the logarithm of the noise std from one such task to another.
+        nonlinear: Largest std of the random network in such a map, relative to its linear part.
+        uneven: Largest std, over x, of the logarithm of the noise std within a task.
         tails: Share of tasks whose noise is Student's t, with 4 to 12 degrees of freedom.
         jitter: Std of the noise on x, in units of the scaled x: no row is ever seen twice.
     """
@@ -82,29 +83,35 @@ class SeriesPrior:
 
 
 def ridge_weights(x: Tensor, y: Tensor, penalty: float = 1.0) -> Tensor:
-    """Weights (X,) of the linear map fitted to x (n, X) and y (n, 1) in float64."""
+    """Fit a linear map from x (n, X) to y (n, 1) by ridge regression; return its weights (X,).
+
+    It is computed in float64 and returned in float32.
+    """
     x64, y64 = x.double(), y.double()
     gram = x64.mT @ x64 + penalty * torch.eye(x.shape[1], dtype=torch.float64)
     return torch.linalg.solve(gram, x64.mT @ y64)[:, 0].float()
 
 
 class _Draw:
-    """Random numbers of B tasks, all from one generator."""
+    """Draws random numbers for the B tasks of a batch, all from one generator."""
 
     def __init__(self, n_tasks: int, generator: torch.Generator):
         self.n_tasks = n_tasks
         self.generator = generator
 
     def uniform(self, low: float, high: float) -> Tensor:
-        """(B, 1)."""
+        """Draw one uniform number from low to high for each task, (B, 1)."""
         return low + (high - low) * torch.rand(self.n_tasks, 1, generator=self.generator)
 
     def normal(self, *shape: int) -> Tensor:
-        """(B, *shape)."""
+        """Draw standard normal numbers of shape (B, *shape)."""
         return torch.randn(self.n_tasks, *shape, generator=self.generator)
 
     def network(self, x: Tensor, n_hidden: int = 8) -> Tensor:
-        """Small random tanh networks of x (B, n, X), standardised over n: (B, n)."""
+        """Return the outputs (B, n) of small random tanh networks, one a task, for x (B, n, X).
+
+        The outputs of each task are scaled to mean 0 and std 1 over its n points.
+        """
         gain = self.uniform(0.5, 2.0)[..., None] / math.sqrt(x.shape[-1])
         hidden = torch.tanh(
             x @ (gain * self.normal(x.shape[-1], n_hidden)) + self.normal(1, n_hidden)
@@ -113,7 +120,7 @@ class _Draw:
 
 
 def standardised(rows: Tensor) -> Tensor:
-    """Rows (B, n) with mean 0 and std 1 each."""
+    """Shift and scale rows (B, n) so that each has mean 0 and std 1."""
     return (rows - rows.mean(-1, keepdim=True)) / rows.std(-1, keepdim=True).clamp(min=1e-6)
 
 
@@ -126,7 +133,7 @@ def _season_length(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SeriesTaskOptions(SeriesOptions):
-    """The options of `edgefold train series`."""
+    """Holds the options of `edgefold train series`."""
 
     season: float | None = option(
         "season in days, or in units of times that are numbers; 0 for none (default: a year for "
@@ -136,14 +143,14 @@ class SeriesTaskOptions(SeriesOptions):
 
 
 class SeriesTask(Task):
-    """Training batches for one series.
+    """Draws training batches for one series: real inputs, and made-up targets over them.
 
     Args:
-        x: (n, X), features of the training part, raw units.
-        y: (n, 1), its targets, raw units.
-        description: What `edgefold.runtime` needs to make the same points: `features` (the
-            specification), x_shift, x_scale, y_shift, y_scale; whatever else the caller keeps.
-        prior: How tasks are drawn.
+        x: Features (n, X) of the training part, raw units.
+        y: Targets (n, 1) of the training part, raw units.
+        description: The entries by which `edgefold.runtime` makes the same points: `features` (the
+            specification), x_shift, x_scale, y_shift, y_scale; and whatever else the caller keeps.
+        prior: Settings for drawing tasks; the default ones where it is None.
     """
 
     option_class = SeriesTaskOptions
@@ -181,11 +188,14 @@ class SeriesTask(Task):
         self.noise_std = central_std((scaled_y[:, 0] - self.x @ self.weights).double().numpy())
 
     def describe(self) -> dict[str, Any]:
-        """The features' specification and scaling, and how tasks were drawn."""
+        """Return the specification and scaling of the features, and the settings of the draw."""
         return {**self.description, "name": self.name, "prior": asdict(self.prior)}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Tasks over random rows of the training part; N is drawn once a batch, without a mask."""
+        """Draw a batch of tasks over random rows of the training part.
+
+        The number of context points N is drawn once a batch, so that it needs no mask.
+        """
         prior, draw = self.prior, _Draw(n_tasks, generator)
         n_targets = min(prior.n_targets, len(self.x) // 4)
         most = len(self.x) - n_targets
@@ -205,7 +215,7 @@ class SeriesTask(Task):
         return round(few + (most - few) * unit)
 
     def draw_targets(self, x: Tensor, draw: _Draw) -> Tensor:
-        """One map and its noise for each task: y (B, n) for x (B, n, X)."""
+        """Draw a map with noise for each task; return its targets y (B, n) at x (B, n, X)."""
         prior = self.prior
         centred = draw.uniform(0, 1) < prior.centred
         near_map, near_std = self._near(x, draw)
@@ -224,7 +234,11 @@ class SeriesTask(Task):
         return signal + noise_std * torch.exp(log_std - log_std.var(-1, keepdim=True)) * noise
 
     def _near(self, x: Tensor, draw: _Draw) -> tuple[Tensor, Tensor]:
-        """Maps around the fitted autoregression (B, n), and their noise std (B, 1)."""
+        """Draw a map close to the fitted autoregression for each task.
+
+        Returns:
+            The values of the maps at x, (B, n), and the std of their noise, (B, 1).
+        """
         prior, n_inputs = self.prior, x.shape[-1]
         relative = 1 + prior.spread * draw.normal(n_inputs)
         scatter = prior.spread / math.sqrt(n_inputs) * draw.normal(n_inputs)
@@ -236,7 +250,12 @@ class SeriesTask(Task):
         return linear + bent + offset, noise_std
 
     def _broad(self, x: Tensor, draw: _Draw) -> tuple[Tensor, Tensor]:
-        """Sparse linear maps mixed with random networks, of std about 1 with their noise."""
+        """Draw a sparse linear map mixed with a random network for each task.
+
+        Returns:
+            The values of the maps at x, (B, n), and the std of their noise, (B, 1). Values and
+            noise together have a std of about 1.
+        """
         n_inputs = x.shape[-1]
         is_used = torch.rand(draw.n_tasks, n_inputs, generator=draw.generator) < draw.uniform(
             0.2, 1.0
@@ -254,15 +273,16 @@ class SeriesTask(Task):
     def from_options(
         cls, args: SeriesTaskOptions, kept: dict[str, Any] | None = None
     ) -> SeriesTask:
-        """The task of the file that the options name.
+        """Read the file that the options name, and return its task.
 
         Args:
-            args: The command's options.
-            kept: The task of the run that is resumed: what the options leave open is taken from
-                it, and the task must come out the same.
+            args: Options of the command.
+            kept: Description of the task of the run that is resumed: options that the user leaves
+                out are taken from it, and the new task must have the same description.
 
         Raises:
-            DataError: The file does not hold a clean series, is too short, or is not the run's.
+            DataError: The file does not hold a clean series, is too short, or is not the file of
+                the run.
         """
         if args.csv is None and kept is None:
             raise DataError("the series task needs a series; give --csv FILE.")
@@ -316,7 +336,7 @@ class SeriesTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: SeriesTaskOptions) -> TaskStreams:
-        """The real rows where the file is at hand; else made-up maps over made-up inputs."""
+        """Return streams of the real rows where the file is at hand; else of made-up rows."""
         if args.csv is not None or find_series(described) is not None:
             part = held_out(args, described)
             return _real_streams(part.path.name, part)
@@ -329,7 +349,12 @@ class SeriesTask(Task):
 
 
 def _real_streams(name: str, part: HeldOut) -> TaskStreams:
-    """The real rows: from the start, and from later ones on, as after a reset in mid-life."""
+    """Return streams of the real rows; some begin late, as after a reset in the middle of a life.
+
+    Args:
+        name: Name of the file.
+        part: Points of the series, and the number of those that are for training.
+    """
     x, y, n = part.points.x, part.points.y, part.n_training
     if not 0 < n < len(x) - 1:
         raise DataError(
@@ -350,7 +375,10 @@ def _real_streams(name: str, part: HeldOut) -> TaskStreams:
 
 
 def _made_up(described: dict[str, Any], seed: int) -> Iterator[Episode]:
-    """The training task over inputs that are normal: of the real ones only the scale is known."""
+    """Yield endless streams of the training task over normal random inputs, in raw units.
+
+    Only shift and scale of the real inputs are known, from the task's description.
+    """
     generator = torch.Generator().manual_seed(seed)
     shift_x, scale_x = np.array(described["x_shift"]), np.array(described["x_scale"])
     normal = torch.randn(2048, len(shift_x), generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Say what a series task was made of: the rows that were read, and what was chosen for them."""
+"""Write lines of text on a series task: the rows that were read, and the features chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgefold.runtime.series.series_file import Series
 from edgefold.runtime.series.spec import DAY_S, SeriesSpec
 
 SINCE_1970_S = 1e9, 4e9
-"""From 2001 to 2096: numbers in this range are hardly anything else."""
+"""Range of seconds since 1970, from 2001 to 2096: numbers in it are hardly anything but times."""
 
 
 def series_notes(
@@ -21,15 +21,16 @@ def series_notes(
     n_passed_over: int,
     asked: bool,
 ) -> tuple[str, ...]:
-    """Return the lines.
+    """Return lines of text on a series: its rows, its training part, its season and its features.
 
     Args:
-        name: Of the file.
-        series: All its rows.
-        spec: The features.
-        n_training: Rows of the training part.
-        n_passed_over: Rows that give no point since they come at another pace.
-        asked: Whether the season was the user's choice.
+        name: Name of the file.
+        series: All rows of the file.
+        spec: Specification of the features.
+        n_training: Number of rows of the training part.
+        n_passed_over: Number of rows that give no point, because they do not come in the usual step
+            of time.
+        asked: Whether the user chose the season.
     """
     n, clock = len(series.times), spec.clock
     first, last = (_moment(series.times[row], spec) for row in (0, -1))
@@ -53,7 +54,7 @@ def series_notes(
 
 
 def _season(spec: SeriesSpec, asked: bool) -> str:
-    """The season and why it is this one; the rules are those of `SeriesSpec.of_series`."""
+    """Return the season and the reason for it in words; `SeriesSpec.of_series` has the rules."""
     other = "--season sets another"
     if spec.season is not None:
         rule = "1 to 120 days" if spec.step >= DAY_S else "up to 6 hours"
@@ -67,7 +68,12 @@ def _season(spec: SeriesSpec, asked: bool) -> str:
 
 
 def _unix_notes(spec: SeriesSpec, last: float) -> tuple[str, ...]:
-    """Tell times that are plain numbers and look like times since 1970."""
+    """Return a line of advice where times are plain numbers that look like times since 1970.
+
+    Args:
+        spec: Specification of the features; its clock says how times are read.
+        last: The last time of the series.
+    """
     forms = {"unix": ("seconds", 1.0), "unix-ms": ("thousandths of a second", 1e3)}
     return tuple(
         f"the times look like {unit} since 1970: --time-format {form} reads them as dates, which "
@@ -78,7 +84,7 @@ def _unix_notes(spec: SeriesSpec, last: float) -> tuple[str, ...]:
 
 
 def _moment(time: float, spec: SeriesSpec) -> str:
-    """A time as people write it; dates are in UTC, as fine as the step is."""
+    """Return a time as people write it; a date is in UTC, to the day, minute or second."""
     if spec.clock == "number":
         return f"{time:g}"
     unit = "D" if spec.step >= DAY_S else "m" if spec.step >= 60 else "s"

@@ -1,9 +1,9 @@
-"""The wheel bandit: five arms whose rewards depend on a point of the unit disc.
+"""Define the wheel bandit: choose one of five arms, whose rewards depend on a point of a disc.
 
                  arm 2 │ arm 1       Riquelme et al. 2018, section 5.4. Inside the radius delta the
                ╭───────┼───────╮     best arm is 0, with a reward of 1.2; every other arm gives 1.0.
           ─────┤ arm 0 (delta) ├──   Outside it the quadrant's arm gives 50. Only delta differs
-               ╰───────┼───────╯     from problem to problem, so a few points tell everything.
+               ╰───────┼───────╯     from problem to problem, so a few points show everything.
                  arm 3 │ arm 4
 
 x is the point, y the reward of all five arms. A device sees the reward of the arm that it chose and
@@ -29,19 +29,25 @@ MEANS = (1.2, 1.0, 1.0, 1.0, 1.0)
 STD = 0.05
 LARGE_MEAN, LARGE_STD = 50.0, 0.01
 Y_SCALE = 10.0
-"""Rewards are divided by it, so that a network's numbers stay near 1."""
+"""Number that rewards are divided by, so that the numbers in a network stay near 1."""
 N_CONTEXT, N_TARGETS = 512, 50
 
 
 def draw_points(n_problems: int, n_points: int, generator: torch.Generator) -> Tensor:
-    """Points (B, n, 2) that are uniform in the unit disc."""
+    """Draw points (B, n, 2), uniform in the unit disc, for B problems."""
     radius, turn = torch.rand(2, n_problems, n_points, generator=generator)
     angle = 2 * torch.pi * turn
     return radius.sqrt()[..., None] * torch.stack([angle.cos(), angle.sin()], -1)
 
 
 def draw_rewards(x: Tensor, delta: Tensor, generator: torch.Generator) -> Tensor:
-    """The rewards (B, n, 5) of all arms at x (B, n, 2); delta is (B, 1)."""
+    """Draw the rewards of all five arms at some points, (B, n, 5).
+
+    Args:
+        x: The points, (B, n, 2).
+        delta: Inner radius of each problem, (B, 1).
+        generator: Source of the noise.
+    """
     noise = torch.randn(*x.shape[:-1], N_ARMS, generator=generator)
     small = torch.tensor(MEANS) + STD * noise
     large = LARGE_MEAN + LARGE_STD * noise
@@ -51,19 +57,28 @@ def draw_rewards(x: Tensor, delta: Tensor, generator: torch.Generator) -> Tensor
 
 
 def outer_arm(x: Tensor) -> Tensor:
-    """The arm of the quadrant of x (..., 2): 1 where both are positive, then counterclockwise."""
+    """Return the number of the arm that belongs to the quadrant of each point x (..., 2).
+
+    It is 1 where both coordinates are positive, then 2, 3 and 4 counterclockwise.
+    """
     right, upper = x[..., 0] > 0, x[..., 1] > 0
     return torch.where(upper, torch.where(right, 1, 2), torch.where(right, 4, 3))
 
 
 def told(rewards: Tensor, arm: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the rewards that a device observes (..., 5): its chosen arm's, with noise."""
+    """Return rewards (..., 5) of which a device knows one: the other four become random numbers.
+
+    Args:
+        rewards: Rewards of all arms, (..., 5).
+        arm: Number of the arm that the device chose, (...,).
+        generator: Source of the standard normal numbers in place of the unknown rewards.
+    """
     noise = torch.randn(rewards.shape, generator=generator)
     return torch.where(arm[..., None] == torch.arange(N_ARMS), rewards, noise)
 
 
 class WheelTask(Task):
-    """Endless problems with delta from U(0, 1)."""
+    """Draws endless wheel problems, each with a delta from U(0, 1)."""
 
     name = "wheel"
     about = """\
@@ -90,7 +105,7 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
     }
 
     def describe(self) -> dict[str, Any]:
-        """Points are used as they are, rewards are divided by `Y_SCALE`."""
+        """Return name and scaling: points are not scaled, rewards are divided by `Y_SCALE`."""
         return {
             "name": self.name,
             "x_shift": [0.0] * 2,
@@ -100,11 +115,11 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         }
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """N is log-uniform from 0 to 511, drawn once a batch.
+        """Draw a batch of problems, with N context points, log-uniform from 0 to 511, drawn once.
 
-        In half of the problems a context point tells the reward of one random arm alone, as on a
-        device; in the others it tells all five. The arm is drawn without a look at delta, so that
-        the choice itself tells nothing.
+        In half of the problems a context point shows the reward of only one random arm, as on a
+        device; in the others it shows all five. The arm is drawn without a look at delta, so that
+        the choice itself gives no information.
         """
         unit = torch.rand((), generator=generator)
         n = int((N_CONTEXT + 1) ** unit) - 1

@@ -1,1 +1,1 @@
-"""Tasks of event streams: files, simulated Hawkes processes, scores and pictures."""
+"""Define the tasks of event streams: from files, and from simulated Hawkes processes."""

@@ -1,7 +1,7 @@
 """Read events from files: rows of time and mark, of one sequence or of several, and JODIE's files.
 
 JODIE's files (Kumar et al. 2019) hold interactions of users with items, one a line; behind the
-first four columns come features whose number the header does not tell. A user is a sequence and an
+first four columns come features whose number the header does not give. A user is a sequence and an
 item a mark, as in Shchur et al. 2020.
 """
 
@@ -24,22 +24,22 @@ from edgefold.runtime.rows.sensor_columns import LongColumns, SensorsRow
 JODIE_HEADER = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
 JODIE_URL = "http://snap.stanford.edu/jodie/"
 JODIE = {"mooc.csv": (411_749, 7_047, 97), "reddit.csv": (672_447, 10_000, 984)}
-"""Rows, users and items of the published files."""
+"""Numbers of rows, users and items of the published files, by file name."""
 MOST_MARKS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventFile:
-    """The events of a file.
+    """Holds the events of a file.
 
     Attributes:
-        sequences: (n, 2) each: times in their order, and numbers of marks.
-        marks: Names of the marks, by their numbers.
+        sequences: Arrays (n, 2), one a sequence: times in their order, and numbers of marks.
+        marks: Names of the marks, in the order of their numbers.
         columns: Names of the columns of times and marks.
-        clock: What the times are: "date" for seconds since 1970, or "number".
-        is_jodie: Whether it has JODIE's form.
-        n_bad: Lines that were skipped.
-        n_moved: Events that stood behind a later one of their sequence.
+        clock: Kind of the times: "date" for seconds since 1970, or "number".
+        is_jodie: Whether the file has the form of JODIE's files.
+        n_bad: Number of lines that were skipped.
+        n_moved: Number of events that stood behind a later one of their sequence.
     """
 
     sequences: tuple[FloatArray, ...]
@@ -58,8 +58,8 @@ def read_events(
 
     Args:
         path: CSV or JSON lines, or one of JODIE's files, which its header shows.
-        columns: Of times and marks.
-        sequence: The column that names the sequence; None where all rows are one.
+        columns: Columns of times and marks.
+        sequence: Name of the column that names each row's sequence; None where all rows are one.
         skip_bad: Leave out lines that cannot be read, instead of refusing the file.
 
     Raises:
@@ -117,7 +117,7 @@ def read_events(
 def _collect(
     rows: Iterable[Row | BadRow], by_name: dict[str, list[tuple[float, ...]]], bad: list[BadRow]
 ) -> None:
-    """Sort rows into those of each sequence and bad ones."""
+    """Append the numbers of each row to the list of its sequence, and bad rows to `bad`."""
     for row in rows:
         for name, part in row.parts if isinstance(row, SensorsRow) else (("", row),):
             if isinstance(part, BadRow):
@@ -143,9 +143,15 @@ def _jodie_rows(file: Iterable[bytes], columns: EventColumns) -> Iterable[Sensor
 
 
 def _in_order(numbers: dict[str, int]) -> tuple[tuple[str, ...], Array]:
-    """Names of marks in a lasting order, and the new number of each old one.
+    """Number the marks so that the order of a file's lines does not matter.
 
-    Numbers come by size, words by alphabet: the order of a file's lines shall not matter.
+    Names that are numbers are sorted by size, words by alphabet.
+
+    Args:
+        numbers: Number of each mark by its name, in the order of the file.
+
+    Returns:
+        The names in their new order, and an array with the new number of each old number.
     """
     all_numbers = all(name.isdecimal() for name in numbers)
     names = sorted(numbers, key=(lambda name: (int(name), name)) if all_numbers else str)

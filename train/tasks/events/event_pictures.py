@@ -14,13 +14,13 @@ from edgefold.train.models.events.event_model import EventModel
 from edgefold.train.tasks.events.event_scores import HeldOutEvents, answers_along
 
 N_SHOWN = 100
-"""Events of the picture, the last ones that count."""
+"""Number of events that a picture shows at most: the last ones that count."""
 N_COLOURS = 9
-"""Marks that get a colour of their own; all others share grey."""
+"""Number of marks that get a colour of their own; all others share grey."""
 
 
 class DrawnEvents(Protocol):
-    """The part of `EventTask` that a picture shows."""
+    """Names the attributes of an `EventTask` that a picture needs."""
 
     time_scale: float
     marks: tuple[str, ...]
@@ -32,7 +32,15 @@ class DrawnEvents(Protocol):
 def draw_events(
     task: DrawnEvents, model: EventModel, part: HeldOutEvents, format: str, title: str
 ) -> bytes:
-    """A picture file of the first sequence of a held-out part."""
+    """Draw the first sequence of a held-out part; return the content of the picture file.
+
+    Args:
+        task: The task of the model.
+        model: The model, in evaluation mode.
+        part: Held-out sequences.
+        format: File format: png, svg or pdf.
+        title: Title of the picture.
+    """
     n = int(part.scored[0].nonzero().max()) + 1
     events, first = part.events[:1, :n], max(1, n - N_SHOWN)
     answers = answers_along(model, events)

@@ -12,16 +12,16 @@ from edgefold.train.contract import advance, initial_state_beside
 from edgefold.train.models.events.event_model import EventModel
 
 FEWEST = 5
-"""Sequences whose scatter tells a standard error."""
+"""Smallest number of sequences from whose scatter a standard error is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutEvents:
-    """Sequences side by side.
+    """Holds B held-out sequences of events, padded to the same length N.
 
     Attributes:
-        events: (B, N, 2), scaled.
-        scored: (B, N), True for the events that count; those before them are only history, those
+        events: Gaps and marks, (B, N, 2), gaps in scaled units.
+        scored: (B, N), True for the events that count; events before them are only history, events
             behind the last one are padding.
     """
 
@@ -31,16 +31,17 @@ class HeldOutEvents:
 
 @dataclass(frozen=True, slots=True)
 class EventScore:
-    """Scores of a model's predictions of events.
+    """Holds the scores of a model's predictions of events.
 
     Attributes:
-        log_likelihood: Mean of an event, nats, time in scaled units.
-        standard_error: Of it, from the scatter of the sequences; None for fewer than `FEWEST`.
+        log_likelihood: Mean log-likelihood of an event, nats, with time in scaled units.
+        standard_error: Standard error of that mean, from the scatter of the sequences; None for
+            fewer than `FEWEST` sequences.
         accuracy: Share of the events whose mark was the most probable one.
-        gap_error: Mean of |gap - predicted median|, which no other number than the distribution's
-            median makes smaller; in scaled units.
-        gap_rmse: Root of the mean square of the same, which the papers give.
-        n_events: Events that counted.
+        gap_error: Mean of |gap - predicted median| in scaled units. For a right distribution no
+            other number than its median makes it smaller.
+        gap_rmse: Root of the mean of (gap - predicted median)^2, which the papers give.
+        n_events: Number of events that counted.
     """
 
     log_likelihood: float
@@ -55,7 +56,7 @@ class EventScore:
 def score_events(
     model: EventModel, parts: Sequence[HeldOutEvents]
 ) -> tuple[EventScore, Tensor, Tensor]:
-    """Score a model; the first event of a stream counts only in the likelihood.
+    """Score a model on held-out sequences; a stream's first event counts only in the likelihood.
 
     Returns:
         The score, then the sum of the log-likelihoods of each sequence and its number of events,
@@ -85,14 +86,27 @@ def score_events(
 
 
 def standard_error(deviations: Tensor, counts: Tensor) -> float | None:
-    """Return a mean's standard error, from each sequence's sum of deviations from the mean."""
+    """Return the standard error of a mean over all events of some sequences.
+
+    Args:
+        deviations: Sum of the deviations from the mean of each sequence's events, (sequences,).
+        counts: Number of events of each sequence, (sequences,).
+
+    Returns:
+        The standard error; None for fewer than `FEWEST` sequences.
+    """
     if len(counts) < FEWEST:
         return None
     return float(deviations.square().sum().sqrt() / counts.sum())
 
 
 def predictions_along(model: EventModel, events: Tensor) -> tuple[Tensor, Tensor]:
-    """Median of the next gap and most probable mark after each event (B, N, 2): both (B, N)."""
+    """Return the median of the next gap and the likeliest next mark after each event, (B, N) each.
+
+    Args:
+        model: The model, in evaluation mode.
+        events: Gaps and marks of streams that begin empty, (B, N, 2), scaled.
+    """
     medians, marks = [], []
     for prediction in answers_along(model, events):
         medians.append(model.prediction.center(prediction)[..., 0])
@@ -102,7 +116,7 @@ def predictions_along(model: EventModel, events: Tensor) -> tuple[Tensor, Tensor
 
 @torch.inference_mode()
 def answers_along(model: EventModel, events: Tensor) -> list[Mapping[str, Tensor]]:
-    """Return the model's answers to each event of streams (B, N, 2) that begin empty."""
+    """Return a model's predictions after each event (B, N, 2) of streams that begin empty."""
     state, predictions = initial_state_beside(model, events), list[Mapping[str, Tensor]]()
     for row in range(events.shape[1]):
         written, prediction = model.step(state, events[:, row])
@@ -112,5 +126,5 @@ def answers_along(model: EventModel, events: Tensor) -> list[Mapping[str, Tensor
 
 
 def _up_to_last(scored: Tensor) -> Tensor:
-    """The mask of real events: all up to the last one that counts."""
+    """Return the mask of real events, (B, N): True up to the last event that counts."""
     return scored.flip(1).cummax(1).values.flip(1)

@@ -1,4 +1,4 @@
-"""The common part of tasks of events: scaling, scores next to references' scores, a picture.
+"""Define the common part of all tasks of events: scaling, scores, reference models, a picture.
 
 An event is (gap, mark). Gaps are in units of the task's mean gap, so that models need no setting
 for the unit of time; likelihoods are densities of time in that unit too.
@@ -28,11 +28,11 @@ EVALUATION_BATCH = 32
 
 
 class EventTask(Task):
-    """Sequences of events.
+    """A task whose model predicts the next event of a sequence: its gap and its mark.
 
     Attributes:
-        time_scale: The unit of scaled time, in the user's units.
-        marks: Names of the marks, by their numbers.
+        time_scale: Unit of scaled time, in the user's units.
+        marks: Names of the marks, in the order of their numbers.
     """
 
     n_inputs = 2
@@ -53,11 +53,16 @@ class EventTask(Task):
 
     @abstractmethod
     def held_out(self, n_batches: int, seed: int) -> list[HeldOutEvents]:
-        """Sequences that training never sees, `EVALUATION_BATCH` at a time."""
+        """Return batches of sequences that training never sees, `EVALUATION_BATCH` in each.
+
+        Args:
+            n_batches: Largest number of batches.
+            seed: Seed that chooses the sequences.
+        """
 
     @abstractmethod
     def references(self) -> Mapping[str, EventModel]:
-        """Models to compare with, by name, ready for use."""
+        """Return the models to compare with, by name, ready for use."""
 
     def describe(self) -> dict[str, Any]:
         """Return the scale of events; rows of `edgefold run` are then events with these marks."""
@@ -74,7 +79,7 @@ class EventTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Mean log-likelihood of a held-out event beside the references', marks and gaps."""
+        """Score likelihoods, marks and gaps of held-out events, compared with reference models."""
         parts = self.held_out(n_batches, seed)
         run = ", ".join(names)
         models = {run: event_model(model)} | dict(self.references())
@@ -99,7 +104,7 @@ class EventTask(Task):
         return scores, "\n".join([head, *lines, tail])
 
     def draw(self, model: StreamingModel, format: str, seed: int, title: str) -> bytes:
-        """The gaps of one held-out sequence in their predicted bands, and the likelihoods."""
+        """Draw the gaps of a held-out sequence in their predicted bands, and the likelihoods."""
         from edgefold.train.tasks.events.event_pictures import draw_events
 
         part = self.held_out(1, seed)[0]
@@ -107,7 +112,7 @@ class EventTask(Task):
 
 
 def event_model(model: StreamingModel) -> EventModel:
-    """A model as one of events; raises DataError for another."""
+    """Return the model if it is an `EventModel`; raise DataError for any other."""
     if not isinstance(model, EventModel):
         raise DataError(
             f"{type(model).__name__} is no EventModel; evaluation needs its event_log_likelihood()."
@@ -116,7 +121,7 @@ def event_model(model: StreamingModel) -> EventModel:
 
 
 def sequences(parts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences (N_i, 2) of different lengths as one tensor (B, N, 2) and its mask (B, N)."""
+    """Pad sequences (N_i, 2) to one tensor (B, N, 2), and return also its mask (B, N)."""
     events = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
     lengths = torch.tensor([len(part) for part in parts])
     return events, torch.arange(events.shape[1]) < lengths[:, None]
@@ -128,5 +133,5 @@ def _columns(score: EventScore, unit: float) -> str:
 
 
 def _error(standard_error: float | None) -> str:
-    """Nothing where too few sequences tell it."""
+    """Return a standard error as text; empty where too few sequences gave one."""
     return "" if standard_error is None else f" ± {standard_error:.3f}"

@@ -1,13 +1,13 @@
-"""Events from a file: any rows of time and mark, or JODIE's files of Mooc and Reddit.
+"""Define the task of events from a file: rows of time and mark, or JODIE's files Mooc and Reddit.
 
-Each sequence begins with its first event: that one starts the clock, and the gaps of the others are
-what is predicted. Where a file has several sequences, a fifth of them is held out, drawn at random;
-of JODIE's files 60 % are for training, 20 % for the choice of settings (they are left alone here)
-and 20 % are held out, as in Shchur et al. 2020, "Intensity-Free Learning of Temporal Point
-Processes". A single sequence is split in time: its last fifth is held out.
+The clock of each sequence starts at its first event; a model predicts the gaps of the other events.
+Where a file has several sequences, a fifth of them is held out, drawn at random. Of the sequences
+in JODIE's files 60 % are for training, 20 % for the choice of settings (not used here) and 20 % are
+held out, as in Shchur et al. 2020, "Intensity-Free Learning of Temporal Point Processes". A single
+sequence is split in time: its last fifth is held out.
 
-Models see windows: at most so many events, or all of a shorter sequence. A held-out window has as
-many events before it as history that does not count.
+Models see windows: `window` events of a sequence, or all events of a shorter one. Before a held-out
+window a model sees up to `window` earlier events as history, which does not count in the scores.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask, 
 
 HELD_OUT = 0.2
 LEAST = 3
-"""Events of a sequence: the first starts the clock."""
+"""Smallest number of events of a sequence that is used; the first event only starts the clock."""
 WISH = (
     "data/aftershocks.csv comes with Edgefold; any CSV file or JSON lines with a time and a mark "
     f"will do; mooc.csv and reddit.csv are at {JODIE_URL} (put them into data/)"
@@ -49,7 +49,7 @@ WISH = (
 
 @dataclass(frozen=True, slots=True)
 class EventsOptions:
-    """The options of `edgefold train events`; what is None is as a trained task keeps it."""
+    """Holds the options of `edgefold train events`; None stands for the value that a run keeps."""
 
     title: ClassVar[str] = "events"
     csv: Path | None = option(f"the events, needed: {WISH}", "FILE")
@@ -75,11 +75,11 @@ class EventsOptions:
 
 
 class EventsTask(EventTask):
-    """The events of one file.
+    """Draws windows of the events of one file for training, and holds others out for scores.
 
     Args:
-        file: Its events.
-        described: What is kept of how it was read: `file`, `format`, `window` and more.
+        file: Events of the file.
+        described: Entries that say how the file was read: `file`, `format`, `window` and more.
     """
 
     option_class = EventsOptions
@@ -124,7 +124,11 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return torch.from_numpy(events / np.array([self.time_scale, 1.0])).float()
 
     def _pieces(self, events: FloatArray, first: int) -> list[tuple[Tensor, int]]:
-        """Held-out windows of a sequence from an event on, each with the length of its history."""
+        """Cut held-out windows from a sequence, from the event `first` on.
+
+        Returns:
+            For each window its events (n, 2), scaled, and how many of them are only history.
+        """
         starts = range(first, len(events), self.window)
         history = [min(start, self.window) for start in starts]
         return [
@@ -134,7 +138,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
 
     @classmethod
     def from_options(cls, args: EventsOptions, kept: dict[str, Any] | None = None) -> EventsTask:
-        """The task of the file that the options name; what they leave open is as it was kept."""
+        """Read the file that the options name; an option that is None is as the run keeps it."""
         before = kept or {}
         path = args.csv or find_series(before)
         if path is None:
@@ -181,7 +185,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return {**super().describe(), **self.described}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Windows, every event about equally often."""
+        """Draw windows of events so that each event comes about equally often."""
         chosen = self._blocks[torch.randint(len(self._blocks), (n_tasks,), generator=generator)]
         parts = []
         for events in (self.train[place] for place in chosen.tolist()):
@@ -191,7 +195,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return event_batch(*sequences(parts))
 
     def held_out(self, n_batches: int, seed: int) -> list[HeldOutEvents]:
-        """All that is held out, or so many batches of it, which the seed chooses."""
+        """Return batches of held-out windows; where there are more, the seed chooses n_batches."""
         parts = []
         firsts = range(0, len(self.test), EVALUATION_BATCH)  # windows of about the same length
         for place in np.random.default_rng(seed).permutation(len(firsts))[:n_batches]:
@@ -204,12 +208,12 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return parts
 
     def references(self) -> Mapping[str, EventModel]:
-        """A Poisson process that was fitted to the training part."""
+        """Return a Poisson process that is fitted to the training part, by its name."""
         return {"a Poisson process": Poisson.fitted(torch.cat(self.train), len(self.marks))}
 
 
 def _gaps(events: FloatArray) -> FloatArray:
-    """Events (n, 2) with times as n - 1 events with the gaps before them."""
+    """Turn n events of (time, mark) into n - 1 events of (gap, mark); the first one is dropped."""
     return np.stack([np.diff(events[:, 0]), events[1:, 1]], 1)
 
 

@@ -1,7 +1,7 @@
-"""Simulated events whose exact likelihood is known: a multivariate Hawkes process.
+"""Define the task of simulated events whose exact likelihood is known: a Hawkes process with marks.
 
 Each event of mark j causes, on average, `branching` others, half of mark j and half of the next
-mark, at times after it that are exponential with the rate `decay`. Beside them events come on their
+mark, at times after it that are exponential with the rate `decay`. In addition events come on their
 own, more of the first mark than of the last. Sequences begin empty and end with a number of events.
 
 Simulation is exact (Dassios and Zhao 2013, with one decay for all marks): the intensity of all
@@ -29,21 +29,22 @@ from edgefold.train.tasks.events.event_scores import HeldOutEvents
 from edgefold.train.tasks.events.event_task import EVALUATION_BATCH, EventTask
 
 MOST_BATCHES = 100
-"""Batches of one evaluation at most: 3,200 sequences, where a gap of 0.001 nats shows."""
+"""Largest number of batches of an evaluation: 3,200 sequences, enough to see a difference of 0.001
+nats."""
 N_FITTED = 512
-"""Sequences to which the Poisson process of the comparison is fitted."""
+"""Number of sequences to which the Poisson process of the comparison is fitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HawkesSetting:
-    """Settings of the simulated process.
+    """Holds the settings of the simulated process.
 
     Attributes:
-        n_marks: K.
-        base: Events of all marks that come on their own, in a unit of time.
+        n_marks: K, the number of marks.
+        base: Mean number of events that nothing caused, of all marks, in a unit of time.
         branching: Mean number of events that one event causes, below 1.
         decay: 1 / mean time until a caused event.
-        n_events: N, events of a sequence.
+        n_events: N, the number of events of a sequence.
     """
 
     n_marks: int = 3
@@ -66,24 +67,30 @@ class HawkesSetting:
 
     @property
     def rates(self) -> Tensor:
-        """Base rate of each mark, (K,), falling linearly."""
+        """Return how many events of each mark nothing causes, in a unit of time, (K,).
+
+        The rates fall linearly from the first mark to the last.
+        """
         weights = torch.arange(self.n_marks, 0, -1, dtype=torch.float64)
         return self.base * weights / weights.sum()
 
     @property
     def caused(self) -> Tensor:
-        """Mean number of events of mark k (columns) that one of mark j (rows) causes, (K, K)."""
+        """Return the mean number of events of mark k that an event of mark j causes, (K, K).
+
+        Rows are j, columns are k.
+        """
         same = torch.eye(self.n_marks, dtype=torch.float64)
         return self.branching * (same + same.roll(1, 1)) / 2
 
     @property
     def mean_gap(self) -> float:
-        """In the long run."""
+        """Return the mean time between two events in the long run."""
         return (1 - self.branching) / self.base
 
 
 def simulate(setting: HawkesSetting, n_sequences: int, generator: torch.Generator) -> Tensor:
-    """Sequences of (gap, mark), (B, N, 2), float64, in the setting's time."""
+    """Simulate n_sequences sequences of (gap, mark), (B, N, 2), float64, in the setting's time."""
     rates, jumps = setting.rates, setting.caused * setting.decay
     excited = torch.zeros(n_sequences, setting.n_marks, dtype=torch.float64)
     rows = []
@@ -107,7 +114,7 @@ OWN = HawkesSetting()
 
 @dataclass(frozen=True, slots=True)
 class HawkesOptions:
-    """The options of `edgefold train hawkes`; see `HawkesSetting`."""
+    """Holds the options of `edgefold train hawkes`; see `HawkesSetting`."""
 
     title: ClassVar[str] = "simulated process"
     marks: int = option(f"kinds of events ({OWN.n_marks})", default=OWN.n_marks)
@@ -127,7 +134,7 @@ class HawkesOptions:
 
 
 class HawkesTask(EventTask):
-    """Endless sequences of one process."""
+    """Draws endless sequences of events from one simulated Hawkes process."""
 
     option_class = HawkesOptions
     name = "hawkes"
@@ -161,7 +168,7 @@ exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself
         return [HeldOutEvents(events, events[..., 0] >= 0) for events in drawn]  # all count
 
     def references(self) -> Mapping[str, EventModel]:
-        """The simulator, and a Poisson process that was fitted to other sequences."""
+        """Return the simulator and a Poisson process fitted to other sequences, by name."""
         setting, unit = self.setting, self.time_scale
         events = self._draw(N_FITTED, torch.Generator().manual_seed(20240605))
         return {
@@ -172,6 +179,6 @@ exceeds, and from a Poisson process. `--model hawkes` finds the simulator itself
         }
 
     def _draw(self, n_sequences: int, generator: torch.Generator) -> Tensor:
-        """Scaled."""
+        """Simulate n_sequences sequences (B, N, 2) with gaps in scaled units, float32."""
         events = simulate(self.setting, n_sequences, generator)
         return (events / torch.tensor([self.time_scale, 1.0])).float()

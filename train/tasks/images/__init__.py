@@ -1,1 +1,1 @@
-"""Tasks of images whose pixels are points."""
+"""Define the task of completing images: each pixel is a point of a stream."""

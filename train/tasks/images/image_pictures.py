@@ -1,4 +1,4 @@
-"""Draw what a model makes of images of which it knows some pixels."""
+"""Draw images as a model completes them from some known pixels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from edgefold.train.contract import StreamingModel
 from edgefold.train.tasks.images.image_sources import Images, ImageSet
 
 KNOWN = 0.02, 0.1, 0.3
-"""Share of the pixels that are known, a row each."""
+"""Shares of the pixels that are known, one for each block of three columns of the picture."""
 N_IMAGES = 3
 PART = 256
-"""Pixels that are predicted at once."""
+"""Number of pixels that are predicted at once."""
 UNKNOWN = (0.25, 0.35, 0.55)
 """Colour of pixels that are not known."""
 
 
 class DrawnImages(Protocol):
-    """The part of `ImageTask` that a picture shows."""
+    """Names the attributes and the method of an `ImageTask` that a picture needs."""
 
     images: ImageSet
     size: int
@@ -37,7 +37,17 @@ class DrawnImages(Protocol):
 def draw_completions(
     task: DrawnImages, model: StreamingModel, format: str, seed: int, title: str
 ) -> bytes:
-    """A picture file: for some held-out images the known pixels, mean, std and the truth.
+    """Draw for some held-out images the known pixels, the predicted mean and std, and the truth.
+
+    Args:
+        task: The task of the model.
+        model: The model, in evaluation mode.
+        format: File format: png, svg or pdf.
+        seed: Seed that chooses the images and the known pixels.
+        title: Title of the picture.
+
+    Returns:
+        The content of the picture file.
 
     Raises:
         DataError: The model's predictions have no mean and deviation.
@@ -82,7 +92,17 @@ def draw_completions(
 def _predict(
     model: StreamingModel, x_context: Tensor, y_context: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and std of all pixels, (B, P, C) each, in scaled units."""
+    """Predict all pixels of some images from the known ones.
+
+    Args:
+        model: The model, in evaluation mode.
+        x_context: Places of the known pixels, (B, N, 2), scaled.
+        y_context: Values of the known pixels, (B, N, C), scaled.
+        x: Places of all pixels, (P, 2), scaled.
+
+    Returns:
+        Mean and std of all pixels, (B, P, C) each, in scaled units.
+    """
     means, stds = [], []
     for part in x.split(PART):
         prediction = model(x_context, y_context, part.expand(len(x_context), -1, -1))
@@ -96,6 +116,6 @@ def _predict(
 
 
 def _shown(values: Tensor, size: int) -> NDArray[np.float64]:
-    """Values from 0 to 1 (B, P, C) as pictures (B, size, size, 3)."""
+    """Turn values from 0 to 1, (B, P, C), into colour pictures (B, size, size, 3)."""
     pictures = values.double().clamp(0, 1).reshape(len(values), size, size, -1).numpy()
     return np.broadcast_to(pictures, (*pictures.shape[:3], 3))

@@ -1,4 +1,4 @@
-"""Images to complete: what comes with Edgefold, and EMNIST and CelebA from a local folder.
+"""Read the images to complete: those that come with Edgefold, or EMNIST or CelebA from a folder.
 
     source        training                            held out
     digits        8x8, the first 1,437                the last 360
@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 from edgefold.runtime.errors import DataError
 
 Images = NDArray[np.uint8]
-"""(n, height, width, channels)."""
+"""Images as bytes, of shape (n, height, width, channels)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Images of one size.
+    """Holds images of one size.
 
     Attributes:
-        training: What batches are drawn from.
-        held_out: By name, images that training never sees.
-        brightest: The largest value that a pixel can have.
+        training: Images from which training batches are drawn.
+        held_out: Images that training never sees, by the name of their part.
+        brightest: Largest value that a pixel can have.
     """
 
     training: Images
@@ -44,15 +44,15 @@ class ImageSet:
 
 
 def load_images(source: str, size: int, folder: Path | None) -> ImageSet:
-    """The images of a source, one of `SIZES`.
+    """Load the images of a source.
 
     Args:
-        source: Its name.
-        size: Pixels a side, one that the source has.
-        folder: Where the files of emnist and celeba lie.
+        source: Name of the source, one of `SIZES`.
+        size: Pixels a side, one of the sizes that the source has.
+        folder: Folder in which the files of emnist or celeba lie; None for the other sources.
 
     Raises:
-        DataError: A file is missing or is not what it should be, or there is no folder.
+        DataError: A file is missing or has another content, or there is no folder.
     """
     if source == "digits":
         return _digits()
@@ -87,11 +87,11 @@ HELD_OUT_DIGITS = 360
 TRAINING_PHOTOGRAPHS = "astronaut", "coffee", "hubble_deep_field", "retina"
 HELD_OUT_PHOTOGRAPHS = "chelsea", "rocket"
 STRIDE = 8
-"""Pixels between neighbouring training crops; held-out crops do not overlap."""
+"""Distance in pixels between neighbouring training crops; held-out crops do not overlap."""
 
 
 def built_in(*names: str) -> list[Images]:
-    """Arrays of the file that comes with Edgefold; digits are (1797, 8, 8), from 0 to 16."""
+    """Return named arrays of the file that comes with Edgefold; digits are (1797, 8, 8), to 16."""
     with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as arrays:
         return [arrays[name] for name in names]
 
@@ -102,7 +102,10 @@ def _digits() -> ImageSet:
 
 
 def _photographs(size: int) -> ImageSet:
-    """Crops in every order of the three colours: four photographs would teach their own alone."""
+    """Cut crops of the photographs; training crops come in every order of the three colours.
+
+    With one order a model would learn only the colours of four photographs.
+    """
     training = [
         crops(image[..., order], size, STRIDE)
         for image in built_in(*TRAINING_PHOTOGRAPHS)
@@ -113,7 +116,7 @@ def _photographs(size: int) -> ImageSet:
 
 
 def crops(image: Images, size: int, stride: int) -> Images:
-    """All squares (n, size, size, C) of an image (height, width, C), `stride` pixels apart."""
+    """Cut squares (n, size, size, C), `stride` pixels apart, out of an image (height, width, C)."""
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     patches = windows[::stride, ::stride].transpose(0, 1, 3, 4, 2)
     return np.ascontiguousarray(patches.reshape(-1, size, size, image.shape[-1]))
@@ -136,7 +139,10 @@ def _emnist(folder: Path) -> ImageSet:
 
 
 def _emnist_part(folder: Path, part: str) -> tuple[Images, NDArray[np.uint8]]:
-    """Images as people write them, (n, 28, 28, 1): the files hold them transposed; and labels."""
+    """Read the images (n, 28, 28, 1) and labels (n,) of a part of EMNIST, "train" or "test".
+
+    The files hold the images transposed; they are turned back to how people write.
+    """
     images = read_idx(_emnist_file(folder, f"emnist-balanced-{part}-images-idx3-ubyte"), 3)
     labels = read_idx(_emnist_file(folder, f"emnist-balanced-{part}-labels-idx1-ubyte"), 1)
     if images.shape[1:] != (28, 28) or len(images) != len(labels):
@@ -156,13 +162,13 @@ def _emnist_file(folder: Path, name: str) -> Path:
 
 
 def read_idx(path: Path, n_axes: int) -> NDArray[np.uint8]:
-    """An array of bytes in the idx format of MNIST, packed by gzip where its name ends in .gz.
+    """Read an array of bytes in the idx format of MNIST, packed by gzip if its name ends in .gz.
 
-    Four bytes 0, 0, 8 (unsigned bytes) and the number of axes; each axis's length as four bytes,
-    the highest first; the values.
+    The file has four bytes, 0, 0, 8 (for unsigned bytes) and the number of axes; then each axis's
+    length as four bytes, the highest first; then the values.
 
     Raises:
-        DataError: It is of another kind, or its length is not what its head says.
+        DataError: The file is of another kind, or its length differs from what its head says.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -204,10 +210,17 @@ def _celeba(folder: Path, size: int) -> ImageSet:
 
 
 def _resized(folder: Path, names: list[str], size: int, part: str) -> Images:
-    """The images resized without a crop, from a file that the first call leaves in the folder.
+    """Return CelebA images (n, size, size, 3) that are resized without a crop.
 
-    Decoding 200,000 images takes some ten minutes, and 128 pixels a side are 10 GB: the file is
-    mapped into memory, and batches read only their rows.
+    The first call writes them into a file in the folder, because decoding 200,000 images takes some
+    ten minutes. At 128 pixels a side the file has 10 GB: it is mapped into memory, and batches read
+    only their rows.
+
+    Args:
+        folder: Folder of CelebA.
+        names: File names of the images.
+        size: Pixels a side.
+        part: Word for the part in the file's name: "training" or "test".
     """
     from PIL import Image  # comes with matplotlib
     from tqdm import tqdm

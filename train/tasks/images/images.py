@@ -1,4 +1,4 @@
-"""Image completion: some pixels of an image are known, others are predicted.
+"""Define the task of completing images: some pixels of an image are known, others are predicted.
 
 x is a pixel's row and column, scaled to [-1, 1]; y its channels, scaled to [-0.5, 0.5] (LBANP,
 section 4.1). N is drawn from [3, P - 3) and M from [3, P - N), both once a batch, where P is 200
@@ -39,11 +39,11 @@ from edgefold.train.tasks.images.image_sources import (
 )
 
 N_POINTS = {8: 64, 28: 200, 32: 200, 64: 800, 128: 1600}
-"""Most context points and targets together, by pixels a side."""
+"""Largest number of context points and targets together, by pixels a side."""
 BOUNDED = ("digits", "emnist")
-"""Sources whose background is one constant: see `Outputs.bounded`."""
+"""Sources whose images have a background of one constant value: see `Outputs.bounded`."""
 MOST_TARGETS = 400
-"""Number of targets of a training batch at most."""
+"""Largest number of targets of each image of a training batch."""
 
 ABOUT = """\
 Learn to complete images: some pixels are known, the others are predicted.
@@ -56,7 +56,7 @@ folder of yours; without it the command says what to download.
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """The options of `edgefold train images`; other commands have none of them."""
+    """Holds the options of `edgefold train images`; no other command has these options."""
 
     title: ClassVar[str] = "images"
     source: str | None = option(
@@ -75,12 +75,12 @@ class ImageOptions:
 
 
 class ImageTask(Task):
-    """Batches of one source of images.
+    """Draws batches of images to complete, from one source.
 
     Args:
-        source: Its name, one of `SIZES`.
-        images: What `load_images` gives.
-        folder: Where the files lie, as it was typed.
+        source: Name of the source, one of `SIZES`.
+        images: Images of the source, from `load_images`.
+        folder: Folder in which the files lie, as the user typed it; empty where there is none.
     """
 
     option_class = ImageOptions
@@ -106,7 +106,10 @@ class ImageTask(Task):
         )
 
     def describe(self) -> dict[str, Any]:
-        """A bundle takes rows and columns as numbers from 0 on, and raw values of the channels."""
+        """Return the source and the scaling of a bundle.
+
+        A bundle takes a pixel's row and column as numbers from 0 on, and raw values of channels.
+        """
         half, brightest = (self.size - 1) / 2, float(self.images.brightest)
         return {
             "name": self.name,
@@ -129,7 +132,15 @@ class ImageTask(Task):
         generator: torch.Generator,
         most_targets: int | None = None,
     ) -> Batch:
-        """One batch of the papers' protocol over images drawn with replacement."""
+        """Draw a batch by the papers' protocol over images that are drawn with replacement.
+
+        Args:
+            images: Images to draw from.
+            n_tasks: Number of images of the batch.
+            generator: Source of random numbers.
+            most_targets: Largest number of targets of an image; None where only the protocol limits
+                it.
+        """
         n_points = N_POINTS[self.size]
         n = int(torch.randint(3, n_points - 3, (), generator=generator))
         m = int(torch.randint(3, n_points - n, (), generator=generator))
@@ -141,7 +152,7 @@ class ImageTask(Task):
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
 
     def points(self, images: Images) -> tuple[Tensor, Tensor]:
-        """Scaled x (P, 2) of all pixels, row by row, and scaled y (B, P, C) of some images."""
+        """Return scaled places x (P, 2) of all pixels, row by row, and their values y (B, P, C)."""
         line = torch.linspace(-1, 1, self.size)
         x = torch.cartesian_prod(line, line)
         y = torch.from_numpy(images.reshape(len(images), -1, images.shape[-1])).float()
@@ -149,7 +160,7 @@ class ImageTask(Task):
 
     @classmethod
     def from_options(cls, args: ImageOptions, kept: dict[str, Any] | None = None) -> ImageTask:
-        """The task of the source that the options name; a run keeps its own.
+        """Load the images that the options name and return their task; a run keeps its options.
 
         Raises:
             DataError: The source has no images of this size, its files are not there, or a run
@@ -167,7 +178,7 @@ class ImageTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """The papers' score on each held-out part, batches of 16."""
+        """Score a model as the papers do on each held-out part, in batches of 16 images."""
         by_part = {
             name: mean_score(
                 model, lambda generator, some=some: self.batch(some, 16, generator), n_batches, seed
@@ -198,7 +209,7 @@ class ImageTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: ImageOptions) -> TaskStreams:
-        """Training images set ranges, held-out ones tell the cost."""
+        """Return streams of training images that set ranges, and of held-out images to score."""
         task = cls.from_options(args, described)
         return TaskStreams(
             list(islice(task._streams(task.images.training, 20240611), N_CALIBRATED)),

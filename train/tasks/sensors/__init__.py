@@ -1,1 +1,1 @@
-"""The task that trains the general model of sensors: made-up streams and pieces of real ones."""
+"""Define the task that trains the general model of sensors, on made-up streams and real ones."""

@@ -1,6 +1,7 @@
-"""Artefacts that a sensor adds to a process: noise, faults, quanta, slots without a value.
+"""Add to a made-up process what a sensor adds: noise, faults, rounding, slots without a value.
 
-Values come and go with a variance of about 1, until `digitised` gives them their steps.
+Each artefact takes a generator of random numbers, values (n,) with a variance of about 1, and the
+season in slots, and returns the changed values (n,). `digitised` comes last and rounds them.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ Artefact = Callable[[Random, FloatArray, int], FloatArray]
 
 
 def noisy(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Noise whose size depends on the phase of the season."""
+    """Add noise whose size depends on the phase of the season."""
     size = np.exp(random.uniform(0.3, 1.2) * profile(random, len(values), season))
     return values + random.uniform(0.02, 0.4) * size * random.normal(size=len(values))
 
 
 def skewed(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Read on a scale that bends."""
+    """Read the values on a curved scale: the exponential of a multiple of them."""
     bent: FloatArray = np.exp(np.clip(values, -4, 3) * random.uniform(0.3, 1))
     return bent
 
 
 def shifted(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Levels that change at once, for good or for a while."""
+    """Add a level that jumps now and then and stays there until the next jump."""
     n = len(values)
     jumps = events(random, n, random.uniform(0.0005, 0.003)) * random.normal(0, 2, n)
     return values + np.cumsum(jumps)
 
 
 def spiked(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Outliers with heavy tails, alone or a few in a row."""
+    """Add outliers, some of them very large, one at a time or a few in a row."""
     n = len(values)
     hits = events(random, n, log_uniform(random, 0.0005, 0.01)) * random.standard_t(2, n)
     spikes: FloatArray = np.clip(hits, -40, 40)
@@ -55,7 +56,7 @@ def spiked(random: Random, values: FloatArray, season: int) -> FloatArray:
 
 
 def drifting(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """A gain or an offset that moves over months."""
+    """Let the gain of the sensor wander slowly, or its offset drift, over the whole stream."""
     n = len(values)
     if random.random() < 0.5:
         return values * np.exp(0.3 * wander(random, n, 0.9995))
@@ -63,35 +64,35 @@ def drifting(random: Random, values: FloatArray, season: int) -> FloatArray:
 
 
 def hummed(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Mains, sampled: a fast wave of a frequency that the clock does not know."""
+    """Add a fast wave whose frequency has no relation to the clock, as of sampled mains voltage."""
     speed = random.uniform(0.05, 0.5) + 1e-4 * smooth(random, len(values), 300)
     wave = np.sin(2 * math.pi * np.cumsum(speed) + random.uniform(0, 6))
     return values + log_uniform(random, 0.01, 0.4) * wave
 
 
 def floored(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Nothing below: a process that sleeps there for up to half its time."""
+    """Raise all values below a floor to it, at which the process rests for up to half its time."""
     return np.maximum(values, np.quantile(values, random.uniform(0.02, 0.5)))
 
 
 def capped(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Nothing above: a range that ends."""
+    """Lower all values above the end of the sensor's range to that end."""
     return np.minimum(values, np.quantile(values, random.uniform(0.7, 0.98)))
 
 
 def lagging(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """A mean of the last values: a slow probe, a filter in the sensor."""
+    """Replace each value by the mean of the last ones, as a slow probe or a filter does."""
     return averaged(values, int(log_uniform(random, 2, 20)))
 
 
 def jittered(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Read a little early or late in its slot."""
+    """Read each value a little early or late, up to half a slot."""
     slots = np.arange(len(values)) + random.uniform(0, 0.5) * random.uniform(-1, 1, len(values))
     return np.interp(slots, np.arange(len(values)), values)
 
 
 def dropping(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """A contact that breaks: one same wrong value, for a slot or some."""
+    """Replace the values of some stretches by one wrong value, as a bad contact does."""
     n, result = len(values), values.copy()
     wrong = random.choice([0.0, values.min() - 1, values.max() + 1, values.min()])
     for start in random.integers(0, n, random.integers(1, 12)):
@@ -100,7 +101,7 @@ def dropping(random: Random, values: FloatArray, season: int) -> FloatArray:
 
 
 def fading(random: Random, values: FloatArray, season: int) -> FloatArray:
-    """Stretches in which noise is several times as large, or smaller."""
+    """Add noise in some stretches, half to five times as large as the changes of the values."""
     n, result = len(values), values.copy()
     for start in random.integers(0, n, random.integers(1, 4)):
         part = slice(start, start + int(log_uniform(random, 20, 400)))
@@ -131,7 +132,7 @@ QUANTISED, CONVERTED, HELD, DEAD, STUCK = 0.5, 0.15, 0.06, 0.06, 0.10
 
 
 def digitised(random: Random, values: FloatArray) -> FloatArray:
-    """The values as they are sent: in steps, held for slots, sent on change alone, stuck."""
+    """Return values (n,) as a sensor sends them: rounded, held, sent only on change, or stuck."""
     if random.random() < HELD:
         values = _held(random, values)
     if random.random() < DEAD:
@@ -150,7 +151,7 @@ def digitised(random: Random, values: FloatArray) -> FloatArray:
 
 
 def _held(random: Random, values: FloatArray) -> FloatArray:
-    """New values come only every few slots, now and then late."""
+    """Hold each value until a new one comes, every few slots or after random times."""
     n, every = len(values), int(random.integers(2, 13))
     new = np.arange(n) % every == 0
     if random.random() < 0.5:
@@ -159,7 +160,7 @@ def _held(random: Random, values: FloatArray) -> FloatArray:
 
 
 def _sent_on_change(random: Random, values: FloatArray) -> FloatArray:
-    """A value is sent when it is further than a band from the last one that was."""
+    """Hold the last sent value until a value differs from it by more than a random threshold."""
     band = log_uniform(random, 0.3, 4) * (np.abs(np.diff(values)).mean() + 1e-6)
     sent, readings = float(values[0]), []
     for value in values.tolist():
@@ -177,9 +178,9 @@ def _stuck(random: Random, values: FloatArray) -> FloatArray:
 
 
 def measured_slots(random: Random, n: int) -> Array:
-    """Slots that have a value, (n,): in one stream of four not all have.
+    """Draw which of n slots have a value, (n,) of bool; in about one stream of four some have none.
 
-    Rows get lost alone and in rows, come too late, or their clock is slower than its slots.
+    Values get lost one at a time, many at random (an irregular sensor), or in stretches of slots.
     """
     measured = np.ones(n, bool)
     kind = random.random()

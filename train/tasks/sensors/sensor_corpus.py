@@ -1,8 +1,8 @@
-"""Pieces of real series among the made-up sensors: cut, thinned, mixed, in another unit.
+"""Draw pieces of real series to train on among made-up sensors: cut, thinned, mixed and rescaled.
 
 The series come with the package (data/README.md has their sources). A piece is the sum of one to
-three cuts with random weights (TSMixup, Ansari et al. 2024); some pass through the faults of a
-sensor besides. No cut is turned in time.
+three cuts with random weights (TSMixup, Ansari et al. 2024); some pieces also get the faults of a
+made-up sensor. No cut is reversed in time.
 """
 
 from __future__ import annotations
@@ -29,23 +29,29 @@ from edgefold.train.tasks.sensors.sensor_processes import Random
 SHARE = 0.17
 """Share of pieces of real series among all streams."""
 MOST_MIXED, EVENNESS = 3, 1.5
-"""Cuts of a piece, and the parameter of the Dirichlet distribution of their weights."""
+"""Largest number of cuts of a piece, and the parameter of the Dirichlet distribution from which
+their weights are drawn."""
 FAULTS = 0.3
-"""Probability that a piece gets faults besides its own."""
+"""Probability that a piece gets made-up faults in addition to its own."""
 STRIDES = (1, 1, 1, 2, 3, 4, 6)
 REAL = "real series"
 
 
 @dataclass(frozen=True, slots=True)
 class RealSeries:
-    """Values (n,), NaN where nothing was measured, and the slots of their season, 0 for none."""
+    """Holds a real series.
+
+    Attributes:
+        values: (n,), one value a slot, NaN where nothing was measured.
+        season: Length of the season in slots, 0 for none.
+    """
 
     values: FloatArray
     season: int
 
 
 def read_corpus() -> list[RealSeries]:
-    """The real series that come with the package."""
+    """Read the real series that come with the package."""
     with (
         files("edgefold.train.tasks.sensors").joinpath("built_in_sensors.npz").open("rb") as file,
         np.load(file) as arrays,
@@ -59,14 +65,14 @@ def read_corpus() -> list[RealSeries]:
 
 
 def draw_stream(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
-    """A stream of n slots: a made-up sensor, or a piece of real series."""
+    """Draw a stream of n slots: mostly a made-up sensor, else a piece of the real series."""
     if not corpus or random.random() >= SHARE:
         return draw_sensor(random, n)
     return draw_piece(random, n, corpus)
 
 
 def draw_piece(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
-    """A stream of n slots from the corpus."""
+    """Draw a stream of n slots as a weighted sum of cuts from the real series of the corpus."""
     n_cuts = int(random.integers(1, MOST_MIXED + 1))
     weights = random.dirichlet(np.full(n_cuts, EVENNESS))
     cuts = [_cut(random, n, corpus[random.integers(len(corpus))]) for _ in weights]
@@ -93,9 +99,13 @@ def draw_piece(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
 
 
 def _cut(random: Random, n: int, series: RealSeries) -> tuple[Array, int]:
-    """A piece of one series and its season; a short series begins again at its end.
+    """Cut n slots out of a real series; a short series begins again at its end.
 
-    Every second, third, fourth or sixth slot alone is kept where enough remain, or their mean.
+    Sometimes the series is thinned first: of every 2, 3, 4 or 6 slots one is kept, or their mean,
+    where enough slots remain.
+
+    Returns:
+        The values (n,), and the season of the cut in slots.
     """
     values, stride = series.values, int(random.choice(STRIDES))
     if len(values) // stride < n // 2 or series.season % stride:

@@ -1,4 +1,8 @@
-"""Made-up streams of no machine: autoregressions, kernels, causes, chaos, and mixtures."""
+"""Draw made-up processes from formulas: autoregressions, kernels, causes, chaos, and mixtures.
+
+Each function takes a generator of random numbers, a number of slots n and a season in slots, and
+returns a random process (n,) of its kind.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,10 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 
 
 def autoregressive(random: Random, n: int, season: int) -> FloatArray:
-    """One to four poles, real or a resonance; heavy tails in one of two, a moving average too."""
+    """Draw an autoregression of one to four poles, each real or one of a pair that resonates.
+
+    Its noise has heavy tails in one of two streams, and sometimes a moving average.
+    """
     poles: list[complex] = []
     for _ in range(random.integers(1, 3)):
         if random.random() < 0.5:
@@ -48,7 +55,7 @@ def autoregressive(random: Random, n: int, season: int) -> FloatArray:
 
 
 def seasonal(random: Random, n: int, season: int) -> FloatArray:
-    """A season whose size and shape drift, perhaps a week, with weather around it."""
+    """Draw a season whose size and shape drift, perhaps with a weekly pattern, and noise on it."""
     size = 1 + random.uniform(0, 0.4) * wander(random, n, 0.999)
     day = profile(random, n, season)
     if random.random() < 0.4:
@@ -65,7 +72,10 @@ def seasonal(random: Random, n: int, season: int) -> FloatArray:
 
 
 def regimes(random: Random, n: int, season: int) -> FloatArray:
-    """Two or three autoregressions, of which one rules at a time: level, memory and size change."""
+    """Draw a process that switches between two or three autoregressions.
+
+    They differ in level, memory and size.
+    """
     n_states = int(random.integers(2, 4))
     now = states(random, n, n_states, log_uniform(random, 50, 600))
     parts = [
@@ -77,7 +87,7 @@ def regimes(random: Random, n: int, season: int) -> FloatArray:
 
 
 def volatile(random: Random, n: int, season: int) -> FloatArray:
-    """Noise whose size wanders, clusters or follows the clock, around a level."""
+    """Draw noise around a level, whose size wanders slowly or follows the season."""
     log = random.uniform(0.3, 1.2) * wander(random, n, lasting(random, 5, 500))
     log = log + random.choice([0, 1]) * 0.7 * profile(random, n, season)
     noise = random.standard_t(random.uniform(3, 12), n) * np.exp(log)
@@ -88,9 +98,9 @@ def volatile(random: Random, n: int, season: int) -> FloatArray:
 
 
 def kernels(random: Random, n: int, season: int) -> FloatArray:
-    """Sums and products of up to five smooth, periodic, linear and white functions.
+    """Draw a sum or product of up to five smooth, periodic, linear and white random functions.
 
-    The mixture of kernels of Chronos (Ansari et al. 2024), by random Fourier features.
+    This is the mixture of kernels of Chronos (Ansari et al. 2024), by random Fourier features.
     """
     curve = np.zeros(n)
     for k in range(random.integers(1, 6)):
@@ -118,7 +128,10 @@ def _kernel(random: Random, n: int, season: int) -> FloatArray:
 
 
 def causes(random: Random, n: int, season: int) -> FloatArray:
-    """A node of a random graph of causes with lags and bends (CauKer, Xie et al. 2025)."""
+    """Draw the last node of a random graph in which nodes cause others (CauKer, Xie et al. 2025).
+
+    Each node is a noisy sum of earlier nodes, each delayed and passed through a nonlinear function.
+    """
     size = n + 64
     nodes = [standard(_kernel(random, size, season) + 1e-3 * walk(random, size)) for _ in range(2)]
     nodes.append(wander(random, size, lasting(random, 1, 100)))
@@ -143,7 +156,7 @@ def _bend(random: Random, values: FloatArray) -> FloatArray:
 
 
 def chaotic(random: Random, n: int, season: int) -> FloatArray:
-    """A deterministic map or oscillator that never repeats, with a little noise inside."""
+    """Draw a chaotic process, a deterministic one that never repeats, and add a little noise."""
     kind = random.integers(3)
     states: list[float] = []
     if kind == 0:  # Hénon's map and the logistic one
@@ -174,7 +187,7 @@ def chaotic(random: Random, n: int, season: int) -> FloatArray:
 
 
 def threshold(random: Random, n: int, season: int) -> FloatArray:
-    """An autoregression that pulls back harder on one side, or has two wells."""
+    """Draw an autoregression that returns faster from one side, or one that rests at two values."""
     noise = random.normal(0, 1, n)
     wells = random.random() < 0.5
     pull, size = log_uniform(random, 0.01, 0.3), log_uniform(random, 0.05, 0.5)
@@ -190,7 +203,7 @@ def threshold(random: Random, n: int, season: int) -> FloatArray:
 
 
 def sparse(random: Random, n: int, season: int) -> FloatArray:
-    """Mostly one value, and sometimes something else: rare counts, alarms, demands."""
+    """Draw a process that is mostly 0 and sometimes another value, as rare counts or alarms are."""
     rate = log_uniform(random, 0.005, 0.3) * np.exp(
         random.uniform(0, 1) * wander(random, n, lasting(random, 5, 200))
     )
@@ -206,7 +219,7 @@ def sparse(random: Random, n: int, season: int) -> FloatArray:
 
 
 def constant(random: Random, n: int, season: int) -> FloatArray:
-    """A level held for long, with the smallest noise that the sensor can show."""
+    """Draw levels that each last for long, with noise of a few of the sensor's smallest steps."""
     level = levels(random, n, 4, log_uniform(random, 100, 1000))
     noise = random.normal(size=n) * random.choice([0.0, 0.02, 0.3, 1.0])
     return 3 * level + np.round(noise * log_uniform(random, 0.3, 3)) / 3
@@ -224,4 +237,4 @@ FORMULAS: dict[str, tuple[Family, bool]] = {
     "sparse": (sparse, True),
     "constant": (constant, False),
 }
-"""Each family, and whether it has a season."""
+"""Function of each kind of process by its name, and whether the process has a season."""

@@ -1,4 +1,8 @@
-"""Made-up sensors of machines, buildings, roads, servers and markets."""
+"""Draw made-up processes of machines, buildings, roads, servers and markets.
+
+Each function takes a generator of random numbers, a number of slots n and a season in slots, and
+returns a random process (n,) of its kind.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 
 
 def thermostat(random: Random, n: int, season: int) -> FloatArray:
-    """A heater that is switched at two thresholds, of a room that leaks, and a lagging probe."""
+    """Draw the temperature of a room whose heater switches at two thresholds, by a slow probe."""
     up, down, reach = random.uniform([0.02, 0.02, 0.5], [0.3, 0.3, 2.0])
     leak = log_uniform(random, 0.001, 0.05)
     outside = random.uniform(0, 0.5) * down * profile(random, n, season)
@@ -42,7 +46,7 @@ def thermostat(random: Random, n: int, season: int) -> FloatArray:
 
 
 def server(random: Random, n: int, season: int) -> FloatArray:
-    """A load with bursts that fade, and a job that comes at the same times."""
+    """Draw the load of a server in percent, with bursts that fade and a job at regular times."""
     level = random.uniform(1, 30) + random.uniform(0.2, 2) * wander(
         random, n, random.uniform(0, 0.97)
     )
@@ -62,7 +66,7 @@ def server(random: Random, n: int, season: int) -> FloatArray:
 
 
 def traffic_bytes(random: Random, n: int, season: int) -> FloatArray:
-    """Bytes of a link: log-normal around a day, with a floor of chatter and rare transfers."""
+    """Draw the traffic of a network link: a daily pattern, a constant part, rare transfers."""
     log = random.uniform(0, 1) * profile(random, n, season) + random.uniform(0.1, 1) * wander(
         random, n, lasting(random, 1, 50)
     )
@@ -72,7 +76,7 @@ def traffic_bytes(random: Random, n: int, season: int) -> FloatArray:
 
 
 def latency(random: Random, n: int, season: int) -> FloatArray:
-    """Time of an answer: a floor, a queue behind it, and two or three ways to be served."""
+    """Draw the time that a server takes to answer: a least time, a queue, different paths."""
     arrivals = random.gamma(random.uniform(0.3, 3), 1, n)
     arrivals *= 1 + random.uniform(0, 0.5) * profile(random, n, season)
     excess = np.cumsum(arrivals / arrivals.mean() * random.uniform(0.5, 0.98) - 1)
@@ -83,7 +87,7 @@ def latency(random: Random, n: int, season: int) -> FloatArray:
 
 
 def household(random: Random, n: int, season: int) -> FloatArray:
-    """Power: standby, a fridge, lights in the evening, and appliances that step."""
+    """Draw the power of a household: standby, a fridge, and appliances that switch on and off."""
     standby = random.uniform(0.02, 0.2)
     power = np.full(n, standby)
     if random.random() < 0.8:
@@ -107,7 +111,10 @@ def household(random: Random, n: int, season: int) -> FloatArray:
 
 
 def meter(random: Random, n: int, season: int) -> FloatArray:
-    """Energy or water of each slot: a plateau at standby or zero, use by the hour, whole units."""
+    """Draw the energy or water that is used in each slot, in whole units.
+
+    It rests at standby or zero, and follows the hour and the day of the week.
+    """
     use = np.maximum(profile(random, n, season) + random.uniform(-0.5, 1), 0)
     use = use * week(random, n, season) * random.gamma(random.uniform(0.7, 6), 1, n)
     home = states(random, n, 2, log_uniform(random, 2, 20) * season) if random.random() < 0.4 else 1
@@ -117,7 +124,7 @@ def meter(random: Random, n: int, season: int) -> FloatArray:
 
 
 def duty(random: Random, n: int, season: int) -> FloatArray:
-    """On and off: by a timetable, by chance, or as a pump that runs for a while."""
+    """Draw a machine that is on or off: by a timetable, at random, or in cycles as a pump."""
     kind = random.integers(3)
     if kind == 0:
         part = random.uniform(0.1, 0.8)
@@ -137,7 +144,7 @@ def duty(random: Random, n: int, season: int) -> FloatArray:
 
 
 def machine(random: Random, n: int, season: int) -> FloatArray:
-    """A machine with states of random length, ramps between them, and its own noise in each."""
+    """Draw a machine with states that last random times, ramps between them, and noise in each."""
     n_states = int(random.integers(2, 6))
     now = states(random, n, n_states, log_uniform(random, 10, 200), log_uniform(random, 1, 20))
     level, noise = random.normal(0, 2, n_states), random.exponential(0.2, n_states)
@@ -148,7 +155,7 @@ def machine(random: Random, n: int, season: int) -> FloatArray:
 
 
 def vibration(random: Random, n: int, season: int) -> FloatArray:
-    """A rotating machine: lines whose speed drifts, resonances, and hits of a bearing."""
+    """Draw the vibration of a rotating machine whose speed drifts, with hits of a bearing."""
     speed = log_uniform(random, 0.01, 0.45)
     turns = np.cumsum(speed * (1 + random.uniform(0, 0.05) * smooth(random, n, n / 6)))
     signal = np.zeros(n)
@@ -163,7 +170,7 @@ def vibration(random: Random, n: int, season: int) -> FloatArray:
 
 
 def tank(random: Random, n: int, season: int) -> FloatArray:
-    """A store that is used up and filled again: a tank, a battery, a hopper, a budget."""
+    """Draw the level of a store that is used up and filled again, as a tank or a battery."""
     phase = beats(random, n, log_uniform(random, 15, 400), log_uniform(random, 0.01, 0.3))
     filling, bend = log_uniform(random, 0.005, 0.5), log_uniform(random, 0.5, 2)
     within = phase % 1
@@ -175,7 +182,7 @@ def tank(random: Random, n: int, season: int) -> FloatArray:
 
 
 def counter(random: Random, n: int, season: int) -> FloatArray:
-    """A total that only grows, with times of rest, and starts over when it is full."""
+    """Draw a total that only grows, sometimes rests, and sometimes starts at 0 again when full."""
     rate = np.exp(random.uniform(0, 0.8) * wander(random, n, lasting(random, 5, 200)))
     if random.random() < 0.5:
         rate *= np.maximum(profile(random, n, season) + random.uniform(0, 1), 0)
@@ -188,7 +195,7 @@ def counter(random: Random, n: int, season: int) -> FloatArray:
 
 
 def road(random: Random, n: int, season: int) -> FloatArray:
-    """Speed on a road: free flow with scatter, and jams by the hour or by accident."""
+    """Draw the speed on a road, or how full it is: free flow, jams by the hour or by accident."""
     rush = np.maximum(profile(random, n, season) - random.uniform(0.2, 1.2), 0)
     crash = decaying(events(random, n, 0.5 / season), log_uniform(random, 2, 20))
     jam = np.clip(
@@ -202,7 +209,7 @@ def road(random: Random, n: int, season: int) -> FloatArray:
 
 
 def ride(random: Random, n: int, season: int) -> FloatArray:
-    """A vehicle or a rider: effort in stretches, coasting at zero, speed and height that follow."""
+    """Draw the effort of a rider or a vehicle, with times of zero, or its speed or its height."""
     effort = np.maximum(
         levels(random, n, 5, log_uniform(random, 10, 120))
         + random.uniform(0.5, 2)
@@ -220,7 +227,10 @@ def ride(random: Random, n: int, season: int) -> FloatArray:
 
 
 def price(random: Random, n: int, season: int) -> FloatArray:
-    """A random walk of logarithms with a wandering volatility, jumps, and perhaps a pull back."""
+    """Draw a price: its logarithm is a random walk with jumps, whose step size wanders.
+
+    In some streams the logarithm returns to its mean.
+    """
     volatility = np.exp(random.uniform(0, 1) * wander(random, n, lasting(random, 10, 300)))
     steps = volatility * random.standard_t(random.uniform(3, 10), n)
     steps += events(random, n, random.uniform(0, 0.005)) * random.normal(0, 8, n)
@@ -233,7 +243,7 @@ def price(random: Random, n: int, season: int) -> FloatArray:
 
 
 def wear(random: Random, n: int, season: int) -> FloatArray:
-    """A machine that drifts with use: offset and noise grow until a repair resets them."""
+    """Draw a machine that wears: its offset and its noise grow until a repair resets them."""
     age = (beats(random, n, log_uniform(random, 100, 800), 0.4) % 1) ** random.uniform(0.7, 3)
     noise = wander(random, n, random.uniform(0, 0.9)) * (0.1 + age * random.uniform(0, 2))
     return random.uniform(0, 4) * age + noise + log_uniform(random, 0.01, 0.1) * walk(random, n)
@@ -256,4 +266,4 @@ MACHINES: dict[str, tuple[Family, bool]] = {
     "price": (price, False),
     "wear": (wear, False),
 }
-"""Each family, and whether it has a season."""
+"""Function of each kind of process by its name, and whether the process has a season."""

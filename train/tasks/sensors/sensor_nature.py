@@ -1,4 +1,8 @@
-"""Made-up sensors of weather, water, sun and bodies."""
+"""Draw made-up processes of weather, water, sun and bodies.
+
+Each function takes a generator of random numbers, a number of slots n and a season in slots, and
+returns a random process (n,) of its kind.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 
 
 def climate(random: Random, n: int, season: int) -> FloatArray:
-    """Temperature of air or water: a smooth walk, fronts, and a day whose size is the weather's."""
+    """Draw the temperature of air or water: a smooth walk, fronts, and a day of varying size."""
     steps = wander(random, n + 3 * BURN_IN, random.uniform(0.3, 0.95))
     air = standard(decaying(steps, log_uniform(random, season / 2 + 4, 20 * season + 40))[-n:])
     sky = wander(random, n, lasting(random, season / 2 + 1, 5 * season))
@@ -46,7 +50,7 @@ def climate(random: Random, n: int, season: int) -> FloatArray:
 
 
 def daylight(random: Random, n: int, season: int) -> FloatArray:
-    """The sun above a horizon, behind clouds, into a converter that limits and sleeps."""
+    """Draw the power of a solar panel: sun and clouds, and a converter that limits and sleeps."""
     turns = 2 * math.pi * (np.arange(n) / season + random.random())
     noon = random.uniform(-0.2, 0.4) + random.uniform(0, 0.3) * np.sin(turns / 365)
     height = np.maximum(0, np.sin(turns) + noon) ** random.uniform(0.7, 1.6)
@@ -61,7 +65,7 @@ def daylight(random: Random, n: int, season: int) -> FloatArray:
 
 
 def recession(random: Random, n: int, season: int) -> FloatArray:
-    """Rain into a river: sudden rises, slow falls of two speeds, wet and dry spells."""
+    """Draw the flow of a river: sudden rises after rain, slow falls of two speeds, dry spells."""
     size = n + 3 * BURN_IN
     wet = np.exp(random.uniform(0, 1.5) * wander(random, size, lasting(random, 50, 500)))
     rain = events(random, size, np.minimum(random.uniform(0.005, 0.1) * wet, 0.8))
@@ -75,7 +79,7 @@ def recession(random: Random, n: int, season: int) -> FloatArray:
 
 
 def rain(random: Random, n: int, season: int) -> FloatArray:
-    """A gauge: zero for long times, then showers in tips of a spoon."""
+    """Draw the readings of a rain gauge: zero for long times, then showers in steps of 0.2."""
     wet = states(random, n, 2, log_uniform(random, 4, 60)) * (
         random.random() < 0.5 or wander(random, n, lasting(random, 20, 300)) > 0.2
     )
@@ -84,7 +88,7 @@ def rain(random: Random, n: int, season: int) -> FloatArray:
 
 
 def wind(random: Random, n: int, season: int) -> FloatArray:
-    """Speed from two wandering components, with gusts as large as the speed allows."""
+    """Draw the speed of wind from two wandering components, with gusts as a share of the speed."""
     memory = lasting(random, 4, 200)
     base = np.hypot(
         wander(random, n, memory) + random.uniform(0, 1.5), wander(random, n, memory)
@@ -94,7 +98,7 @@ def wind(random: Random, n: int, season: int) -> FloatArray:
 
 
 def tide(random: Random, n: int, season: int) -> FloatArray:
-    """Waves whose periods have no common measure, and a surge."""
+    """Draw the water level of a tide: waves of unrelated periods, and a slow surge."""
     base = log_uniform(random, 6, 150)
     periods = base * np.array([1.0, 1.035, 1.96, 1.86, 0.5, 2.1])[: random.integers(2, 7)]
     sizes = random.exponential(1.0, len(periods)) / np.arange(1, len(periods) + 1)
@@ -105,7 +109,7 @@ def tide(random: Random, n: int, season: int) -> FloatArray:
 
 
 def ground(random: Random, n: int, season: int) -> FloatArray:
-    """Temperature in soil, a wall or a cellar: slow, and read in steps wider than its changes."""
+    """Draw a slow temperature of soil, a wall or a cellar, read in steps wider than its changes."""
     values = (
         smooth(random, n, log_uniform(random, 30, 600))
         + random.uniform(0, 0.7) * profile(random, n, season, 1)
@@ -117,7 +121,7 @@ def ground(random: Random, n: int, season: int) -> FloatArray:
 
 
 def glucose(random: Random, n: int, season: int) -> FloatArray:
-    """Smooth: meals that rise and fall, a body that swings back, a sensor that lags."""
+    """Draw blood glucose: smooth swings, meals that raise it for a while, a sensor that lags."""
     pole = random.uniform(0.9, 0.985) * np.exp(1j * log_uniform(random, 0.02, 0.3))
     noise = random.normal(size=n + BURN_IN)
     meals = events(random, n, random.uniform(1, 5) / season) * random.gamma(3, 1, n)
@@ -129,7 +133,7 @@ def glucose(random: Random, n: int, season: int) -> FloatArray:
 
 
 def heart(random: Random, n: int, season: int) -> FloatArray:
-    """Pulses with jitter from cycle to cycle, a wandering base line and muscle noise."""
+    """Draw a heart trace: pulses of varying length, a wandering base line and muscle noise."""
     phase = beats(random, n, log_uniform(random, 12, 160), log_uniform(random, 0.005, 0.12))
     width = random.uniform(0.008, 0.03)
     places = np.array([0.18, 0.27, 0.3, 0.33, 0.55]) + 0.01 * random.normal(size=5)
@@ -142,7 +146,7 @@ def heart(random: Random, n: int, season: int) -> FloatArray:
 
 
 def gait(random: Random, n: int, season: int) -> FloatArray:
-    """An accelerometer on a body that walks, stops and turns: harmonics of steps, and impacts."""
+    """Draw the acceleration of a body that walks, stops and turns: harmonics of steps, impacts."""
     phase = beats(random, n, log_uniform(random, 10, 90), log_uniform(random, 0.01, 0.1))
     orders = np.arange(1, 6)
     size = random.normal(size=5) / orders ** random.uniform(0, 1)
@@ -160,7 +164,7 @@ def gait(random: Random, n: int, season: int) -> FloatArray:
 
 
 def breath(random: Random, n: int, season: int) -> FloatArray:
-    """A rhythm whose size and length change from cycle to cycle, rising faster than it falls."""
+    """Draw a breathing rhythm, which rises faster than it falls and changes from cycle to cycle."""
     phase = beats(random, n, log_uniform(random, 8, 250), log_uniform(random, 0.02, 0.3))
     size = np.abs(1 + random.uniform(0.05, 0.5) * random.normal(size=int(phase[-1]) + 3))
     sizes = np.interp(phase, np.arange(len(size)), size)
@@ -170,7 +174,7 @@ def breath(random: Random, n: int, season: int) -> FloatArray:
 
 
 def visitors(random: Random, n: int, season: int) -> FloatArray:
-    """Counts of people, cars or calls: a day, a week, weather, holidays."""
+    """Draw counts of people, cars or calls that follow the hour, the weekday and the weather."""
     rate = log_uniform(random, 0.05, 1000)
     shape = random.uniform(0.3, 1.3) * profile(random, n, season)
     weather = random.uniform(0, 0.4) * wander(random, n, lasting(random, 2, 100))
@@ -197,4 +201,4 @@ NATURE: dict[str, tuple[Family, bool]] = {
     "breath": (breath, False),
     "visitors": (visitors, True),
 }
-"""Each family, and whether it has a season."""
+"""Function of each kind of process by its name, and whether the process has a season."""

@@ -1,10 +1,10 @@
-"""Made-up sensors: streams like those of machines, buildings, rivers, roads and bodies.
+"""Draw made-up sensors: streams like those of machines, buildings, rivers, roads and bodies.
 
-    family      what the sensor measures: processes of nature, of machines, and of formulas
+    family      the process that the sensor measures: of nature, of machines, or from a formula
     mixture     sometimes the sum of two of them, or first one and then the other
-    artefacts   what a sensor makes of it: noise, spikes, shifts, steps, floors, repeats, gaps
+    artefacts   what a sensor adds: noise, spikes, shifts, steps, floors, repeats, gaps
     unit        an offset, a scale, a sign
-    season      told to the model: the true one, none, a wrong one, or the true one late
+    season      given to the model: the true one, none, a wrong one, or the true one late
 
 A general model of sensor streams is trained on them (`edgefold.train.tasks.sensors.sensors`).
 Everything is drawn from one numpy generator, so that a seed names a corpus.
@@ -31,32 +31,35 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 )
 
 FAMILIES: dict[str, tuple[Family, bool]] = {**FORMULAS, **NATURE, **MACHINES}
-"""Each family, and whether it has a season."""
+"""Function of each family of processes by its name, and whether the process has a season."""
 WEIGHTS = {"kernels": 4.0, "causes": 3.0, "autoregressive": 2.0, "seasonal": 2.0}
-"""Weights with which families are drawn; the others have 1."""
+"""Relative probabilities with which families are drawn; families that are not listed have 1."""
 SEASONS = (7, 12, 24, 24, 24, 48, 48, 52, 60, 96, 96, 144, 168, 288, 288, 365)
-"""Slots: days of a week, months, hours, half hours, weeks, quarters and so on."""
+"""Lengths of seasons in slots: the days of a week, the months or weeks of a year, the hours of a
+day and so on."""
 MIXED = 0.1
 """Probability that two families make a stream."""
 TOLD, WEEKLY, LATE = 0.8, 0.08, 0.25
-"""Probabilities that a season is given; that the week replaces it; that it is given late."""
+"""Probabilities that the true season is given to the model; that the week is given in place of it;
+that a season is given late."""
 CLOCK = 0.3
-"""Probability that a stream without a season, or with another, is given one of the clock."""
+"""Probability that a random season is given where the true one is not, or where there is none."""
 LEAST_SEASONS = 3
-"""A longer season than this part of a stream is not told."""
+"""A season is given to the model only if the stream is longer than this number of seasons."""
 VALUE, MEASURED, SEASON, PHASE = range(4)
 BOUND = 60.0
-"""Standard deviations from the mean that a value is held within."""
+"""Largest distance of a value from the mean, in standard deviations; values beyond are clipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnSensor:
-    """One stream.
+    """Holds one stream of a sensor.
 
     Attributes:
-        rows: (n, 4), float32: the value, 1 where it was measured, the slots of the season that the
-            model is told, 0 for none, and the phase of the slot in it.
-        family: Name of its kind.
+        rows: (n, 4), float32, a row a slot. Columns are the value; 1 where it was measured, else 0;
+            the length in slots of the season that is given to the model, 0 for none; and the phase
+            of the slot in this season, from 0 on.
+        family: Name of the kind of process.
     """
 
     rows: Array
@@ -64,7 +67,7 @@ class DrawnSensor:
 
 
 def draw_sensor(random: Random, n: int, family: str = "") -> DrawnSensor:
-    """Draw a stream of n slots, of one family where it is named."""
+    """Draw a made-up stream of n slots, of the named kind of process, or of a random kind."""
     season = int(random.choice(SEASONS))
     name = family or str(random.choice(_NAMES, p=_SHARES))
     process, is_seasonal = FAMILIES[name]
@@ -75,13 +78,13 @@ def draw_sensor(random: Random, n: int, family: str = "") -> DrawnSensor:
 
 
 def sensor_of(random: Random, values: FloatArray, season: int, family: str) -> DrawnSensor:
-    """Return a sensor's record of a process, with the season that the model is given.
+    """Return the stream that a sensor makes of a process, with the season for the model.
 
     Args:
-        random: Draws what the sensor does.
-        values: (n,), of the process.
-        season: Of the process, in slots; 0 for none.
-        family: Name that the stream gets.
+        random: Source of random numbers for artefacts, unit and season.
+        values: Values of the process, (n,).
+        season: Season of the process, in slots; 0 for none.
+        family: Name of the kind of process.
     """
     n = len(values)
     clock = season or int(random.choice(SEASONS))
@@ -100,7 +103,10 @@ def sensor_of(random: Random, values: FloatArray, season: int, family: str) -> D
 
 
 def in_a_unit(random: Random, values: FloatArray, zero: float) -> FloatArray:
-    """Values with an offset, a scale and a sign; in one stream of two they rest on a true zero."""
+    """Give values (n,) a random offset, scale and sign, as another unit would.
+
+    In half of the streams the offset makes `zero`, the lowest value of the process, a true 0.
+    """
     values = np.clip(values, -BOUND, BOUND)
     if random.random() < 0.5:
         values = values - zero
@@ -136,7 +142,7 @@ _SHARES /= _SHARES.sum()
 
 
 def _sound(values: FloatArray) -> FloatArray:
-    """With variance 1 around 0, and finite: an outlier of a heavy tail is held."""
+    """Shift and scale values to mean 0 and variance 1, make them finite, and clip at `BOUND`."""
     scaled = standard(np.nan_to_num(np.clip(values, -1e9, 1e9)))
     return np.clip(scaled, -BOUND, BOUND)
 
@@ -147,7 +153,7 @@ def _other(random: Random, n: int, season: int) -> FloatArray:
 
 
 def _mixed(random: Random, one: FloatArray, other: FloatArray) -> FloatArray:
-    """The sum of two processes, their product, or each in its turn."""
+    """Combine two processes: by their sum, by a product, or by switching between them."""
     kind = random.random()
     if kind < 0.5:
         return standard(one + log_uniform(random, 0.1, 1) * other)

@@ -1,6 +1,7 @@
-"""Parts of which simulated sensors consist: filters, walks, seasons, switches and events.
+"""Draw the building blocks of made-up sensors: filters, walks, seasons, switches and events.
 
-Every function draws from one numpy generator and gives n slots in float64. None loops over slots.
+Most functions draw from a numpy generator `random` and return n slots in float64; none of them
+loops over slots.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 
 Random = np.random.Generator
 Family = Callable[[Random, int, int], FloatArray]
-"""Draws a process of n slots with a season of so many slots, which it need not have."""
+"""A function of a generator, a number of slots n and a season in slots, which draws a process (n,);
+the process need not have the season."""
 
 BURN_IN = 300
 BLOCK = 64
@@ -23,18 +25,21 @@ DAYS_OF_A_WEEK = 7
 
 
 def log_uniform(random: Random, low: float, high: float) -> float:
-    """A number between two positive ones, as likely in each octave."""
+    """Draw a number between two positive ones, whose logarithm is uniform."""
     return math.exp(random.uniform(math.log(low), math.log(high)))
 
 
 def standard(values: FloatArray) -> FloatArray:
-    """The values with mean 0 and deviation 1."""
+    """Shift and scale values to mean 0 and standard deviation 1."""
     scaled: FloatArray = (values - values.mean()) / (values.std() + 1e-9)
     return scaled
 
 
 def filtered(noise: FloatArray, pole: complex) -> Array:
-    """y_t = pole y_{t-1} + noise_t, from y_{-1} = 0; in blocks, each by one product of matrices."""
+    """Filter noise (n,) by one pole: y_t = pole y_{t-1} + noise_t, from y_{-1} = 0.
+
+    It is computed in blocks, each by one product of matrices.
+    """
     n = len(noise)
     rows = np.concatenate([noise, np.zeros(-n % BLOCK)]).reshape(-1, BLOCK)
     powers = np.power(pole, np.arange(BLOCK + 1))
@@ -52,9 +57,9 @@ def filtered(noise: FloatArray, pole: complex) -> Array:
 
 
 def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
-    """Noise through filters in a row, without its first `BURN_IN` slots.
+    """Filter noise by one pole after the other, and drop the first `BURN_IN` slots of the result.
 
-    A pole that is not real stands for itself and its conjugate.
+    A complex pole stands for itself and its conjugate.
     """
     series: Array = noise
     for pole in poles:
@@ -66,31 +71,44 @@ def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
 
 
 def wander(random: Random, n: int, memory: float) -> FloatArray:
-    """A first-order autoregression of variance 1, stationary from its first slot on."""
+    """Draw a first-order autoregression of variance 1, stationary from its first slot on.
+
+    Args:
+        random: Source of random numbers.
+        n: Number of slots.
+        memory: Correlation between neighbouring slots.
+    """
     noise = random.normal(0, math.sqrt(max(1 - memory**2, 1e-12)), n)
     noise[0] = random.normal()
     return filtered(noise, memory)
 
 
 def lasting(random: Random, low: float, high: float) -> float:
-    """The memory of a wander whose correlation lasts a log-uniform number of slots."""
+    """Draw the memory of a `wander` whose correlation lasts `low` to `high` slots, log-uniform."""
     return math.exp(-1 / log_uniform(random, low, high))
 
 
 def walk(random: Random, n: int) -> FloatArray:
-    """A sum of normal steps."""
+    """Draw a random walk: the cumulative sum of n standard normal steps."""
     return np.cumsum(random.normal(size=n))
 
 
 def averaged(values: FloatArray, width: int) -> FloatArray:
-    """The mean of the last `width` values."""
+    """Return the running mean of the last `width` values at each slot, (n,)."""
     sums = np.cumsum(np.concatenate([np.full(width, values[0]), values]))
     means: FloatArray = (sums[width:] - sums[:-width]) / width
     return means
 
 
 def smooth(random: Random, n: int, length: float, n_waves: int = 32) -> FloatArray:
-    """A smooth function of variance about 1 with a length scale in slots: random Fourier waves."""
+    """Draw a smooth function of variance about 1 as a sum of random waves.
+
+    Args:
+        random: Source of random numbers.
+        n: Number of slots.
+        length: Length scale in slots.
+        n_waves: Number of waves.
+    """
     frequency = random.normal(0, 1 / length, n_waves)
     phase = random.uniform(0, 2 * math.pi, n_waves)
     size = random.normal(0, math.sqrt(2 / n_waves), n_waves)
@@ -111,7 +129,10 @@ def _waves(frequency: FloatArray, phase: FloatArray, slots: Array) -> FloatArray
 
 
 def profile(random: Random, n: int, season: int, n_harmonics: int = 4) -> FloatArray:
-    """A season of variance 1 that repeats exactly: harmonics, peaks or a timetable."""
+    """Draw a pattern of variance 1 that repeats exactly after each season of `season` slots, (n,).
+
+    It consists of harmonics, of peaks, or of one stretch that is on.
+    """
     slots = np.arange(season)
     kind = random.random()
     if kind < 0.6:
@@ -142,7 +163,10 @@ def _harmonics(random: Random, season: int, n_harmonics: int) -> FloatArray:
 
 
 def week(random: Random, n: int, season: int) -> FloatArray:
-    """A factor for each day of a week, from the first slot's day on: two of the seven differ."""
+    """Draw a factor for each slot that depends on its day of the week, (n,); two days differ most.
+
+    A day has `season` slots.
+    """
     days = 1 + 0.1 * random.normal(size=DAYS_OF_A_WEEK)
     days[5:] *= random.uniform(0.2, 1.1)
     start = random.integers(0, DAYS_OF_A_WEEK * season)
@@ -153,9 +177,10 @@ def week(random: Random, n: int, season: int) -> FloatArray:
 
 
 def states(random: Random, n: int, n_states: int, length: float, regular: float = 1.0) -> Array:
-    """Numbers below n_states that stay for a random time of a mean length, (n,), int64.
+    """Draw the number of a state for each slot, (n,), int64, from 0 to n_states - 1.
 
-    Times are gamma with shape `regular`: 1 for none's memory, more for a steady beat.
+    A state stays for random times of the mean `length`, in slots. They have a gamma distribution of
+    shape `regular`: 1 for times without memory, more for nearly equal times.
     """
     n_stays = int(3 * n / max(length, 1.0)) + 8
     stays = 1 + random.gamma(regular, length / regular, n_stays).astype(np.int64)
@@ -166,20 +191,20 @@ def states(random: Random, n: int, n_states: int, length: float, regular: float 
 
 
 def levels(random: Random, n: int, n_states: int, length: float) -> FloatArray:
-    """A few levels, between which a process jumps."""
+    """Draw a process that jumps between random levels and stays for `length` slots on average."""
     heights: FloatArray = random.normal(size=n_states)[states(random, n, n_states, length)]
     return heights
 
 
 def events(random: Random, n: int, rate: float | FloatArray) -> FloatArray:
-    """1.0 in slots where something happens, else 0.0."""
+    """Draw in which of n slots an event happens: 1.0 there, else 0.0; `rate` is the probability."""
     return (random.random(n) < rate).astype(np.float64)
 
 
 def beats(random: Random, n: int, period: float, jitter: float) -> FloatArray:
-    """A rising phase, whole numbers apart from cycle to cycle, whose speed wanders.
+    """Draw the phase of a rhythm at each slot, (n,): it rises by 1 in each cycle.
 
-    Each cycle has a length of its own, with a relative deviation of `jitter`.
+    Cycles last `period` slots on average, each another time, with a relative deviation of `jitter`.
     """
     n_cycles = int(n / (0.3 * period)) + 8
     slow = 0.7 * wander(random, n_cycles, 0.9) + 0.7 * random.normal(size=n_cycles)
@@ -189,7 +214,14 @@ def beats(random: Random, n: int, period: float, jitter: float) -> FloatArray:
 
 
 def bumps(phase: FloatArray, places: Any, widths: Any, sizes: Any) -> FloatArray:
-    """A sum of bell curves of the phase within a cycle."""
+    """Return a sum of bell curves in each cycle, (n,).
+
+    Args:
+        phase: Phase of each slot, (n,); a cycle lasts from one whole number to the next.
+        places: Middle of each curve within a cycle, from 0 to 1.
+        widths: Width of each curve (the standard deviation), as a share of the cycle.
+        sizes: Height of each curve.
+    """
     within, curve = phase % 1, np.zeros(len(phase))
     for place, width, size in zip(places, widths, sizes, strict=True):
         apart = (within - place + 0.5) % 1 - 0.5
@@ -198,5 +230,5 @@ def bumps(phase: FloatArray, places: Any, widths: Any, sizes: Any) -> FloatArray
 
 
 def decaying(hits: FloatArray, half_life: float) -> FloatArray:
-    """Each hit fades to a half within so many slots."""
+    """Let each hit fade exponentially, to a half within `half_life` slots, and sum them, (n,)."""
     return filtered(hits, 0.5 ** (1 / half_life))

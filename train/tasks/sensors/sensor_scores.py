@@ -1,4 +1,8 @@
-"""Score a general model of sensors on held-out streams, compared with only its experts."""
+"""Score a general model of sensors on held-out streams, compared with its experts.
+
+The experts are simple predictors inside the model that learn online; a network corrects the mixture
+of their predictions. The gain of the model is how much larger its log density is than theirs.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +23,26 @@ from edgefold.train.tasks.sensors.sensor_prior import DrawnSensor
 
 SIDE_BY_SIDE = 256
 BAND, RARE = 0.1, 1e-3
-"""p-values below these lie outside the 90 % band, and are rare."""
+"""p-values below the first lie outside the 90 % band; p-values below the second count as rare."""
 COLD = 100
-"""Rows of the beginning, which are counted too and told apart."""
+"""Number of first rows of a stream whose gain is also reported on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SensorScore:
-    """Scores of some streams, each with the same weight.
+    """Holds the scores of a model on some streams, each stream with the same weight.
 
     Attributes:
-        n_streams, n_rows: How many, and their rows that count.
-        experts: Mean log density of the experts' mixture, nats.
-        gain: Mean of the model's above it, nats a row.
-        median, worst: Of the streams' gains.
-        better: Share of streams with a gain.
-        error: Standard error of the mean over streams.
-        cold: The gain in the first rows.
-        band_experts, band: Share of rows within the 90 % band.
-        rare_experts, rare: Share of p-values below 1e-3.
+        n_streams: Number of streams.
+        n_rows: Number of their rows that count.
+        experts: Mean log density of a row under the experts' mixture, nats.
+        gain: Mean log density of a row under the model minus that under the experts, nats.
+        median, worst: Median and smallest of the streams' gains, nats a row.
+        better: Share of streams in which the gain is positive.
+        error: Standard error of `gain`, from its scatter over streams.
+        cold: Mean gain in the first `COLD` rows of all streams, nats a row.
+        band_experts, band: Share of rows within the 90 % band of the experts, and of the model.
+        rare_experts, rare: Share of p-values below 1e-3 of the experts, and of the model.
     """
 
     n_streams: int
@@ -59,9 +64,10 @@ class SensorScore:
 def answers_of(
     model: StreamingModel, streams: list[DrawnSensor], said: Callable[[int], None]
 ) -> FloatArray:
-    """Return a model's scores of streams of one length, (S, T, 4).
+    """Score every row of S streams of the same length T; return an array (S, T, 4).
 
-    Log density and p-value, of the experts and then of the model; NaN where no value counts.
+    Its columns are log density (nats) and p-value under the experts, then both under the model; NaN
+    where no value counts. `said` is called with the number of streams after each part of them.
     """
     answers = []
     for first in range(0, len(streams), SIDE_BY_SIDE):
@@ -74,7 +80,10 @@ def answers_of(
 
 
 def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
-    """The answers of a model's steps, (B, T, 4), at all its horizons; rows are (B, T, 4)."""
+    """Return the scores of `answers_of`, (B, T, 4), for rows (B, T, 4), by the steps of a model.
+
+    Each step also predicts the model's other horizons, which are not scored.
+    """
     answers = follow(model, model.initial_state(len(rows)), rows)[1]
     parts = [answers["floor"][..., 1:], answers["log_density"], answers["p_value"]]
     scores = torch.cat(parts, -1)
@@ -83,10 +92,11 @@ def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
 
 
 def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
-    """Return the scores of the general model's steps, (B, T, 4), in a fifteenth of their time.
+    """Return the scores of `by_steps`, (B, T, 4), for the general model in a fifteenth of the time.
 
-    Only the first horizon is computed. It differs from the steps after gaps: there the stream goes
-    on by the experts' mean, and the network's memory forgets (`Network.follow`).
+    Only the first horizon, the next row, is predicted. The results differ from those of the steps
+    after gaps: there the steps continue a stream by the experts' mean, and the network's memory
+    forgets (`Network.follow`).
     """
     seen = model.watched(rows.transpose(0, 1))
     normals = model.network.follow(seen.features, seen.z, seen.counts, torch.ones(len(rows), 1))
@@ -107,7 +117,7 @@ def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
 
 
 def score_of(answers: FloatArray) -> SensorScore:
-    """The score of streams from what `answers_of` gives, without those in which nothing counts."""
+    """Sum up the scores (S, T, 4) of `answers_of`; streams in which no row counts are left out."""
     answers = answers[np.isfinite(answers[..., 0]).any(1)]
     gains = answers[..., 2] - answers[..., 0]
     each = np.nanmean(gains, 1)
@@ -135,7 +145,7 @@ def score_of(answers: FloatArray) -> SensorScore:
 
 
 def table(scores: Mapping[str, SensorScore], run: str) -> str:
-    """The scores as text, one line for each kind of streams."""
+    """Return the scores as text, with one line for each kind of streams; `run` names the model."""
     width = max(map(len, scores))
     head = (
         f"{'':{width}}  streams   gain, nats   median    worst  better    band: experts, model"
@@ -178,5 +188,5 @@ def _counts(answers: FloatArray, families: Array, name: str) -> bool:
 
 
 def as_json(scores: Mapping[str, SensorScore]) -> dict[str, Any]:
-    """Plain numbers by name."""
+    """Return the scores as dictionaries of plain numbers, by the kind of streams."""
     return {name: asdict(of) for name, of in scores.items()}

@@ -1,15 +1,16 @@
-"""Features of many streams that the network reads, computed once and stored in files.
+"""Store features of many streams in files: computed once, read by the network in every step.
 
     FOLDER/
       made-of.json           slots of a stream, seed
-      probe.npz              some streams and what was seen of them, to know the same experts again
+      probe.npz              some streams and their features, to detect that the experts changed
       00000-256-features.npy (256, T, F) float16
       00000-256-answers.npy  (256, T, 3) float32: z, whether it counts, log density of the experts
 
-The experts learn online, so they must pass through each stream from its start. No training changes
-them: a shard of streams goes through them once, side by side, and the network reads the files,
-mapped into memory, as often as it likes. Each shard has a generator of its own: what is missing is
-made, in any order, to the same bits. The answers are written last, and each file as a whole.
+The experts learn online, so they must read each stream from its start. No training changes them:
+they read a shard, which is up to 256 streams, once, all its streams at the same time. The network
+then reads the files, mapped into memory, as often as it likes. Each shard has its own generator:
+missing shards can be made in any order and come out with the same bits. Of a shard's files the
+answers are written last, and each file is written as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from edgefold.train.tasks.sensors.sensor_corpus import draw_piece, draw_stream, 
 from edgefold.train.tasks.sensors.sensor_prior import FAMILIES, draw_sensor
 
 SHARD = 256
-"""Streams side by side: one step of the experts takes little longer for them than for one."""
+"""Number of streams that the experts read at the same time: a step takes little longer than for
+one stream."""
 PROBE_SEED, PROBE_SLOTS = 20240609, 160
 PROBE_BOUND, PROBE_SHARE = 0.02, 0.01
-"""A share of the probe may differ by more than the bound: another machine rounds in another way."""
+"""Relative difference that counts as a change of the probe, and the share of its numbers that may
+differ by more: another machine rounds in another way."""
 SPARE_BYTES = 1 << 28
 INTERVAL_S = 20.0
 Z, COUNTS, LOG_DENSITY = range(3)
@@ -45,7 +48,7 @@ Z, COUNTS, LOG_DENSITY = range(3)
 
 @dataclass(frozen=True, slots=True)
 class StreamSet:
-    """Which streams: how many, their slots, and the seed that draws them."""
+    """Describes a set of random streams: their number, their slots, and the seed of the draw."""
 
     n_streams: int = 8_000
     n_slots: int = 2_048
@@ -59,13 +62,13 @@ class StreamSet:
             )
 
     def rows(self, shard: int) -> Array:
-        """The streams of a shard, (T, S, 4)."""
+        """Draw the S streams of a shard again from the seed; return their rows, (T, S, 4)."""
         random, corpus = np.random.default_rng((self.seed, shard)), read_corpus()
         drawn = [draw_stream(random, self.n_slots, corpus).rows for _ in range(self.size(shard))]
         return np.stack(drawn, 1)
 
     def size(self, shard: int) -> int:
-        """Streams of a shard."""
+        """Return the number of streams of a shard."""
         return min(SHARD, self.n_streams - shard * SHARD)
 
     @property
@@ -74,11 +77,11 @@ class StreamSet:
 
 
 class Shards:
-    """The files of a set of streams.
+    """Makes and reads the files with features and answers of a set of streams.
 
     Args:
-        folder: Made if missing.
-        streams: Which.
+        folder: Folder of the files; made if missing.
+        streams: The set of streams.
     """
 
     def __init__(self, folder: Path, streams: StreamSet):
@@ -86,10 +89,13 @@ class Shards:
         self._parts: list[tuple[Array, Array]] = []
 
     def complete(self, say: Callable[[str], None]) -> None:
-        """Make the files that are missing, and open all.
+        """Make the files that are missing, and open all files.
+
+        Args:
+            say: Takes a line of text on the progress.
 
         Raises:
-            TrainingError: The folder holds other streams, or there is no room for these.
+            TrainingError: The folder holds other streams, or the disk has no room for these.
         """
         missing = [k for k in range(self.streams.n_shards) if not self._files(k)[1].exists()]
         model = Sensors()
@@ -114,12 +120,16 @@ class Shards:
         self._parts = [self._open(shard) for shard in range(self.streams.n_shards)]
 
     def batch(self, streams: Array, starts: Array, n_rows: int) -> tuple[Array, Array]:
-        """Rows in time order: features (B, N, F) and answers (B, N, 3), each float32.
+        """Return n_rows = N consecutive rows of B streams.
 
         Args:
-            streams: (B,), which.
-            starts: (B,), their first rows.
-            n_rows: N.
+            streams: Numbers of the streams, (B,).
+            starts: First row that is read of each, (B,).
+            n_rows: N, the number of rows.
+
+        Returns:
+            Features (B, N, F) and answers (B, N, 3), both float32. The answers are z, whether it
+            counts, and the log density of the experts.
         """
         features, answers = [], []
         for stream, start in zip(streams.tolist(), starts.tolist(), strict=True):
@@ -189,14 +199,14 @@ class Shards:
 
 
 def arrays_of(watched: WatchedStreams) -> tuple[Array, Array]:
-    """Features (B, T, F) in float16 and answers (B, T, 3) in float32, streams first."""
+    """Return features (B, T, F) of streams in float16 and their answers (B, T, 3) in float32."""
     features = watched.features.transpose(0, 1).half().contiguous()
     answers = torch.stack([watched.z, watched.counts, watched.log_density], -1).transpose(0, 1)
     return features.numpy(), answers.contiguous().numpy()
 
 
 def _probe_rows() -> Array:
-    """A stream of each kind, (T, B, 4)."""
+    """Draw one stream of each kind, always the same; return their rows, (T, B, 4)."""
     random, corpus = np.random.default_rng(PROBE_SEED), read_corpus()
     drawn = [draw_sensor(random, PROBE_SLOTS, family) for family in FAMILIES]
     drawn.append(draw_piece(random, PROBE_SLOTS, corpus))

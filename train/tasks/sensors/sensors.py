@@ -1,6 +1,7 @@
-"""The general model of sensors: learned from made-up sensors and from pieces of real series.
+"""Define the task of the general model of sensors: made-up sensors and pieces of real series.
 
-The experts have no weights, so that training has two stages:
+The model is a mixture of experts, simple predictors that learn online, and a network that corrects
+their mixture. The experts have no weights, so that training has two stages:
 
     draw streams ──> experts and mixture go over each once ──> shards of features and z on disk
     shards ──> batches of consecutive rows ──> the network learns to correct the mixture
@@ -34,10 +35,10 @@ N_ROWS = 1_024
 FROM_START = 0.5
 CACHE = "streams"
 OPTIONS = ("series", "slots", "rows", "data_seed")
-"""Folder of the shards in that of the run; a run keeps these options."""
+"""Names of the options that a run keeps. `CACHE` is the folder of the shards in a run's folder."""
 HELD_OUT_SEED = 20240606
 MOST_STREAMS, EVALUATED_SLOTS = 1_024, 1_600
-"""Streams, and slots of each, of one evaluation at most: one to two minutes."""
+"""Largest number of streams of an evaluation, and slots of each: it takes one to two minutes."""
 
 
 OWN = StreamSet()
@@ -45,7 +46,7 @@ OWN = StreamSet()
 
 @dataclass(frozen=True, slots=True)
 class SensorsOptions:
-    """The options of `edgefold train sensors`; what is None is as the run keeps it.
+    """Holds the options of `edgefold train sensors`; None stands for the value that a run keeps.
 
     Attributes:
         out: Folder of the run.
@@ -65,13 +66,13 @@ class SensorsOptions:
 
 
 class SensorsTask(Task):
-    """Batches of rows that the experts have seen.
+    """Draws batches of consecutive rows of streams, with the features that the experts give them.
 
     Args:
-        cache: Folder of the shards; made by `prepare`.
-        drawn: Which streams are drawn.
-        n_rows: Of a stream in a batch.
-        kept_cache: The folder as the run keeps it; empty where it lies in the run's own.
+        cache: Folder of the files with features (shards); `prepare` makes it.
+        drawn: The set of streams that are drawn.
+        n_rows: Number of rows of a stream in a batch.
+        kept_cache: Path of that folder as the run stores it; empty where it is in the run's folder.
     """
 
     option_class = SensorsOptions
@@ -107,10 +108,10 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def from_options(cls, args: SensorsOptions, kept: dict[str, Any] | None = None) -> SensorsTask:
-        """The task of the streams that the options name; a run keeps its own.
+        """Return the task of the streams that the options name; a resumed run keeps its options.
 
         Raises:
-            TrainingError: A run that is resumed has other options, or they make no sense.
+            TrainingError: The resumed run has other options, or they make no sense.
         """
         settings = options_of(args, OPTIONS, kept, TrainingError)
         cache = args.data_cache or (kept or {}).get("cache", "")
@@ -134,15 +135,18 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         }
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Draw the streams and let the experts go over them, as far as no file has it."""
+        """Draw the streams and let the experts read them, where the files are not there already."""
         shards = Shards(self.cache, self.drawn)
         shards.complete(say)
         self._shards = shards
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Features, (B, N, F), z, (B, N, 1), and the rows in which it counts, (B, N).
+        """Draw rows of n_tasks = B streams.
 
-        `y_target` is the experts' log density, (B, N, 1); there is no `x_target`.
+        Returns:
+            A batch whose `x_context` are the features, (B, N, F); `y_context` the values as normal
+            scores z under the experts, (B, N, 1); `mask` the rows in which z counts, (B, N); and
+            `y_target` the log density of the experts, (B, N, 1). `x_target` has no rows.
         """
         if self._shards is None:
             self.prepare(lambda _: None)
@@ -165,7 +169,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Gain over the experts alone, and calibration, on streams that training never saw."""
+        """Score the model's gain over its experts, and its calibration, on held-out streams."""
         from tqdm import tqdm
 
         n_streams = min(16 * n_batches, MOST_STREAMS)
@@ -179,7 +183,10 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """Held-out streams set ranges; none is scored: a forecast is scored by its own answer."""
+        """Return held-out streams that set the number ranges, and none to score.
+
+        A forecast of this model is scored by its own later answer, not by a given target.
+        """
         tables = [
             stream.rows.astype(np.float64) for stream in held_out(N_CALIBRATED, EVALUATED_SLOTS, 0)
         ]
@@ -190,6 +197,6 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
 
 def held_out(n_streams: int, n_slots: int, seed: int) -> list[DrawnSensor]:
-    """Made-up sensors that no training draws."""
+    """Draw made-up sensors for an evaluation, with seeds that no training uses."""
     random = np.random.default_rng((HELD_OUT_SEED + seed, 1 << 32))
     return [draw_sensor(random, n_slots) for _ in range(n_streams)]

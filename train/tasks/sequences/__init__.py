@@ -1,1 +1,1 @@
-"""Tasks of sequences that filters classify."""
+"""Define the tasks of sequences whose tokens a model classifies as they come."""

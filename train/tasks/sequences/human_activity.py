@@ -1,4 +1,4 @@
-"""Human activity: say what a person does at each moment, from four tags that tell where they are.
+"""Define the task human-activity: name what a person does, from the places of four worn tags.
 
 The data are UCI's "Localization Data for Person Activity" (Kaluza et al. 2010), prepared as in the
 papers that compare on it (Rubanova et al. 2019; Shukla and Marlin 2021; Feng et al. 2024, section
@@ -33,7 +33,7 @@ from edgefold.train.tasks.contract import Task, hits
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/00196/ConfLongDemo_JSI.txt"
 TAGS = ("010-000-024-033", "010-000-030-096", "020-000-033-111", "020-000-032-221")
-"""Left ankle, right ankle, chest, belt."""
+"""Names in the file of the tags at left ankle, right ankle, chest and belt."""
 ACTIVITIES = {
     "walking": 0,
     "falling": 1,
@@ -50,24 +50,25 @@ ACTIVITIES = {
 }
 N_ACTIVITIES, UNKNOWN = 7, 7
 TICKS_A_POINT = 10**5
-"""The file counts 100 ns; a time point is 10 ms, as in the published preparation."""
+"""Ticks of 100 ns, the file's unit of time, in a time point of 10 ms, as in the published
+preparation."""
 WINDOW, STRIDE = 50, 25
 WINDOW_S = 1.5
-"""Approximate length of a window, which scales the time."""
+"""Approximate length of a window in seconds, by which times are divided."""
 TEST_SHARE = 0.2
 EVALUATION_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """n windows: x (n, 50, 17), y (n, 50, 1)."""
+    """Holds n windows of 50 time points: inputs x (n, 50, 17) and activities y (n, 50, 1)."""
 
     x: Tensor
     y: Tensor
 
 
 def read_windows(path: Path) -> Windows:
-    """Windows of all recordings in a file of UCI's form.
+    """Read a file in UCI's form and cut all its recordings into windows.
 
     Raises:
         DataError: There is no such file, a line has another form, or no recording is long enough.
@@ -110,7 +111,11 @@ def split_windows(windows: Windows) -> tuple[Windows, Windows]:
 
 
 class _TagReadings:
-    """Readings of one recording, by time point."""
+    """Collects the readings of one recording by time point, and cuts them into windows.
+
+    Args:
+        first: Time of the first reading, in ticks of 100 ns.
+    """
 
     def __init__(self, first: int):
         self.first = first
@@ -125,7 +130,7 @@ class _TagReadings:
         self.activities.setdefault(point, activity)
 
     def windows(self) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """x (50, 17) and y (50, 1) of each."""
+        """Cut the recording into windows; return x (50, 17) and y (50, 1) of each."""
         times = np.array(sorted(self.points))
         rows = np.zeros((len(times), 1 + 4 * len(TAGS)))
         for row, time in zip(rows, times, strict=True):
@@ -146,7 +151,7 @@ class _TagReadings:
 
 @dataclass(frozen=True, slots=True)
 class HumanActivityOptions:
-    """The options of `edgefold train human-activity`."""
+    """Holds the options of `edgefold train human-activity`."""
 
     file: Path = option(
         "the data's file (data/ConfLongDemo_JSI.txt)", default=Path("data/ConfLongDemo_JSI.txt")
@@ -154,10 +159,10 @@ class HumanActivityOptions:
 
 
 class HumanActivityTask(Task):
-    """Windows of a local file.
+    """Draws windows of a local file, in which a model names the activity at each time point.
 
     Args:
-        file: UCI's file, see `URL`.
+        file: Path of UCI's file, see `URL`.
     """
 
     option_class = HumanActivityOptions
@@ -204,7 +209,10 @@ class HumanActivityTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Share of the time points whose activity is right, over the windows held out."""
+        """Return the share of the time points in held-out windows whose activity is right.
+
+        It is returned as JSON and as text.
+        """
         parts = torch.arange(len(self.test.x)).split(EVALUATION_BATCH)[:n_batches]
         right = torch.cat([hits(model, _batch(self.test, part)) for part in parts])
         share = right.mean().item()

@@ -1,7 +1,7 @@
-"""GTZAN and THUMOS14 as features that others have computed: numpy files in a folder of yours.
+"""Read GTZAN and THUMOS14 as features that others have computed: numpy files in a local folder.
 
-The published pipelines keep such features in pickles. Those are programs and are not loaded; the
-form here is plain arrays, as the field's own repositories of online action detection share them.
+The published pipelines keep such features in pickles. Pickles can run code and are not loaded; the
+form here is plain arrays, as repositories of online action detection share them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ONE_IN = 10
 """Every tenth of a genre's tracks, in the order of their names, is held out."""
 
 VIDEO_PARTS = {"training": "video_validation_", "held_out": "video_test_"}
-"""One trains on the validation part: the training part is trimmed to single actions."""
+"""Beginning of the file names of each part. Models are trained on the data set's validation part,
+because its training part is cut to single actions."""
 N_VIDEOS = {"training": 200, "held_out": 213}
 ACTIONS = (
     *("background", "baseball pitch", "basketball dunk", "billiards", "clean and jerk"),
@@ -41,7 +42,8 @@ ACTIONS = (
 )
 N_ACTIONS = len(ACTIONS) - 1
 N_COLUMNS = (N_ACTIONS, N_ACTIONS + 2)
-"""Columns of a video's targets: the actions, also with background before, ambiguous after."""
+"""Possible numbers of columns of a video's targets: one for each action, or in addition one for
+background before them and one for ambiguous tokens after them."""
 VIDEO_WINDOW = 64
 
 HOW_TO_GET = {
@@ -61,15 +63,15 @@ HOW_TO_GET = {
         "(T, D), targets (T, 22)."
     ),
 }
-"""By source, where the files are found, their form, and where they go."""
+"""Text for each source on where its files are found, their form, and where to put them."""
 
 
 def gtzan(folder: Path) -> SequenceSet:
-    """Tracks as VGGish features, (120, 128) each, with one label after the last token.
+    """Read the tracks of GTZAN as VGGish features, (120, 128) each, with a label at the last token.
 
     Raises:
-        DataError: A genre has no track or one alone, or a track is no array of finite numbers of
-            that shape.
+        DataError: A genre has fewer than two tracks, or a track is not an array of finite numbers
+            of that shape.
     """
     training: list[LabelledTokens] = []
     held_out: list[LabelledTokens] = []
@@ -106,14 +108,14 @@ def gtzan(folder: Path) -> SequenceSet:
 
 
 def thumos14(folder: Path, pretrained: str) -> SequenceSet:
-    """Videos as features of pictures (rgb) beside those of motion (flow), a label each token.
+    """Read the videos of THUMOS14 as features of pictures (rgb) and motion (flow), a label a token.
 
     Args:
-        folder: See `HOW_TO_GET`.
-        pretrained: What the network of the features had learned: "kinetics" or "anet".
+        folder: Folder of the files, see `HOW_TO_GET`.
+        pretrained: Data that the network of the features had learned: "kinetics" or "anet".
 
     Raises:
-        DataError: A folder or a part's videos are missing, or arrays of a video do not agree.
+        DataError: A folder or the videos of a part are missing, or arrays of a video do not agree.
     """
     places = [_only(folder, f"{kind}_{pretrained}*") for kind in ("rgb", "flow")]
     places.append(_only(folder, "target_perframe"))
@@ -144,7 +146,7 @@ def thumos14(folder: Path, pretrained: str) -> SequenceSet:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    """The folder in `folder` of that name."""
+    """Return the only folder in `folder` whose name fits the pattern; raise DataError otherwise."""
     folders = sorted(path for path in folder.glob(pattern) if path.is_dir())
     if len(folders) != 1:
         names = ", ".join(path.name for path in folders) or "none"
@@ -155,10 +157,15 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _video(paths: list[Path], widths: list[int]) -> LabelledTokens:
-    """One video of rgb, flow and targets; `widths` are the columns of the first video's features.
+    """Read one video from its files of rgb features, flow features and targets.
 
-    Arrays of one video may differ by some tokens at the end, because flow needs two frames: the
-    shortest counts.
+    Arrays of one video may differ by some tokens at the end, because flow needs two frames: all are
+    cut to the shortest.
+
+    Args:
+        paths: Paths of the three files.
+        widths: Number of columns of rgb and of flow in the first video, which is stored here; 0
+            before it.
     """
     *features, targets = (_array(path, "thumos14") for path in paths)
     for index, (path, array) in enumerate(zip(paths, features, strict=False)):
@@ -182,7 +189,7 @@ def _video(paths: list[Path], widths: list[int]) -> LabelledTokens:
 
 
 def _array(path: Path, source: str) -> NDArray[Any]:
-    """An array of a .npy file, mapped into memory; numbers alone, for a pickle is a program."""
+    """Map the array of a .npy file into memory; only numbers are read, because pickles run code."""
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

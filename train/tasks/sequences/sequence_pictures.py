@@ -1,4 +1,4 @@
-"""Draw the probabilities of the classes along held-out recordings, above the truth."""
+"""Draw the probabilities of the classes along held-out recordings, above the true classes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,28 @@ from edgefold.train.tasks.sequences.sequence_scores import answers
 from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, LabelledTokens, SequenceSet
 
 N_WINDOWS = 12
-"""Drawn, of recordings up to two each, or more where there are few recordings."""
+"""Number of windows whose tokens are drawn: up to two of each recording, or more where there are
+few recordings."""
 UNKNOWN = (0.9, 0.9, 0.9)
 
 
 def draw_probabilities(
     sequences: SequenceSet, model: StreamingModel, format: str, seed: int, title: str
 ) -> bytes:
-    """A picture file: stacked probabilities, and in a band below the class of each token.
+    """Draw stacked probabilities of the classes, and in a band below the class of each token.
 
-    A vertical line is where a recording begins and the stream is reset. Where a recording has one
-    label alone, it stands for all of its tokens.
+    A vertical line marks where a recording begins and the stream is reset. Where a recording has
+    only one label, it stands for all of its tokens.
+
+    Args:
+        sequences: The recordings.
+        model: The model, in evaluation mode.
+        format: File format: png, svg or pdf.
+        seed: Seed that chooses the recordings.
+        title: Title of the picture.
+
+    Returns:
+        The content of the picture file.
     """
     order = np.random.default_rng(seed).permutation(len(sequences.held_out))
     chosen: list[LabelledTokens] = []

@@ -1,8 +1,8 @@
-"""Scores of a filter that follows whole recordings, and of baselines that see a window at a time.
+"""Score a filter that follows whole recordings, and baselines that see one window at a time.
 
 A stream starts at each recording's first token and is never reset within it, as on a device. A
-token is scored if it has a label and if a training window could have ended there: the first tokens
-of a recording, after which a window of W tokens is not yet full, are not, nor by the papers.
+token is scored if it has a label and if a training window could have ended there. The first tokens
+of a recording, where a window of W tokens is not yet full, are not scored; nor do the papers.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, Labelled
 
 Array = NDArray[np.float64]
 SIDE_BY_SIDE = 16
-"""Recordings that are followed in one batch."""
+"""Number of recordings that are followed in one batch."""
 CHUNK = 512
-"""Tokens of each that are in memory at once."""
+"""Number of tokens of each recording that are in memory at once."""
 N_FITTED = 20_000
-"""Most windows that a baseline is fitted to."""
+"""Largest number of windows that a baseline is fitted to."""
 MOST_NUMBERS = 1_024
-"""Numbers of a window at most for a baseline to see the whole window."""
+"""Largest size of a window, in numbers, with which a baseline is fitted to whole windows."""
 WEIGHT_DECAY = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class ClassScores:
-    """Scores of answers.
+    """Holds the scores of predicted classes.
 
     Attributes:
         accuracy: Share of the tokens whose most probable class is right.
-        accuracy_error: Its standard error, from recording to recording: neighbouring tokens are not
-            independent. From token to token where there is only one recording.
-        nll: Mean negative log-likelihood, nats.
+        accuracy_error: Standard error of the accuracy, from its scatter over recordings, because
+            neighbouring tokens are not independent; over tokens where there is only one recording.
+        nll: Mean negative log-likelihood of a token's class, nats.
         mean_ap, mean_cap: Mean average precision over the actions, plain and calibrated, where the
             source has a background; NaN elsewhere.
-        n: Tokens that were scored.
+        n: Number of tokens that were scored.
     """
 
     accuracy: float
@@ -54,14 +54,14 @@ class ClassScores:
 
 
 def scored(recording: LabelledTokens, sequences: SequenceSet) -> NDArray[np.int64]:
-    """Places of the tokens of a recording that are scored."""
+    """Return the places in a recording of the tokens that are scored, from 0 on."""
     first = min(sequences.window, len(recording)) - sequences.n_scored
     places = np.flatnonzero(recording.y != UNLABELLED)
     return places[places >= first]
 
 
 def scaled(tokens: NDArray[np.float32], sequences: SequenceSet) -> Tensor:
-    """Raw tokens in the model's units."""
+    """Turn raw tokens into the model's units."""
     return torch.from_numpy((tokens - sequences.shift) / sequences.scale)
 
 
@@ -69,7 +69,7 @@ def scaled(tokens: NDArray[np.float32], sequences: SequenceSet) -> Tensor:
 def answers(
     model: StreamingModel, recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> list[Array]:
-    """Log-probabilities of the classes at each token, (T, K) of each recording."""
+    """Let a model follow recordings; return log-probabilities (T, K) of the classes for each."""
     order = sorted(range(len(recordings)), key=lambda i: len(recordings[i]))
     parts: list[Array] = [np.empty(0)] * len(recordings)
     for start in range(0, len(order), SIDE_BY_SIDE):
@@ -83,7 +83,11 @@ def answers(
 def _followed(
     model: StreamingModel, recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> Array:
-    """Log-probabilities (B, T, K); behind a recording's end they mean nothing."""
+    """Let a model follow B recordings at once; return the log-probabilities, (B, T, K).
+
+    T is the length of the longest recording; behind the end of a shorter one the numbers are
+    meaningless.
+    """
     state, log_probabilities = model.initial_state(len(recordings)), []
     for start in range(0, max(map(len, recordings)), CHUNK):
         parts = [recording.tokens(start, start + CHUNK) for recording in recordings]
@@ -98,7 +102,13 @@ def _followed(
 def score(
     rows: Sequence[Array], recordings: Sequence[LabelledTokens], sequences: SequenceSet
 ) -> ClassScores:
-    """Scores of log-probabilities (T, K) of each recording."""
+    """Score predicted classes.
+
+    Args:
+        rows: Log-probabilities (T, K) of the classes, one array a recording.
+        recordings: The recordings with their labels.
+        sequences: The set that they are from.
+    """
     places = [scored(recording, sequences) for recording in recordings]
     pairs = list(zip(recordings, places, strict=True))
     y = np.concatenate([recording.y[at] for recording, at in pairs])
@@ -124,11 +134,16 @@ def score(
 
 
 def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, float]:
-    """Average precision and calibrated average precision of one class over all tokens.
+    """Return the average precision and the calibrated average precision of one class.
 
-    The mean over the tokens of the class, in falling order of their scores, of TP / (TP + FP), and
-    of w TP / (w TP + FP) with w negatives for each positive, which makes it independent of how rare
-    the class is (De Geest et al. 2016, Online Action Detection).
+    Tokens are sorted by falling score. The average precision is the mean of TP / (TP + FP) over the
+    tokens of the class; the calibrated one is that of w TP / (w TP + FP) with w negatives for each
+    positive, which does not depend on how rare the class is (De Geest et al. 2016, Online Action
+    Detection).
+
+    Args:
+        scores: Score of the class at each token, (n,).
+        truth: Whether each token is of the class, (n,).
     """
     positive = truth[np.argsort(-scores, kind="stable")]
     hits, n = np.cumsum(positive), np.arange(1, len(positive) + 1)
@@ -144,13 +159,16 @@ def average_precisions(scores: Array, truth: NDArray[np.bool_]) -> tuple[float, 
 # Baselines ----------------------------------------------------------------------------------------
 
 Features = Callable[[LabelledTokens, int], Tensor]
-"""Returns the features that a baseline sees at a token of a recording, (D,)."""
+"""A function of a recording and a place that returns the features (D,) a baseline sees there."""
 
 
 def baselines(
     sequences: SequenceSet, recordings: Sequence[LabelledTokens]
 ) -> dict[str, ClassScores]:
-    """Scores of the class frequencies, and of logistic regressions on parts of a window."""
+    """Fit baselines to the training recordings, and return their scores on others by name.
+
+    They are the class frequencies, and logistic regressions on parts of a window.
+    """
     fitted = [(r, place) for r in sequences.training for place in scored(r, sequences)]
     if len(fitted) > N_FITTED:
         chosen = np.random.default_rng(0).choice(len(fitted), N_FITTED, replace=False)
@@ -189,9 +207,9 @@ def baselines(
 def window_at(
     recording: LabelledTokens, place: int, sequences: SequenceSet
 ) -> tuple[Tensor, Tensor]:
-    """The window (W, X) that ends at a place, scaled, and which of its tokens are real, (W,).
+    """Return the scaled window (W, X) that ends at a place, and which tokens in it are real, (W,).
 
-    Before a recording's start there are zeros.
+    Tokens before the start of the recording are zeros.
     """
     first = place + 1 - sequences.window
     tokens = scaled(recording.tokens(max(0, first), place + 1), sequences)
@@ -201,9 +219,12 @@ def window_at(
 
 
 def logistic_regression(x: Tensor, y: Tensor, n_classes: int) -> Callable[[Tensor], Tensor]:
-    """Fit to x (n, D) and classes y (n,); gives log-probabilities (n, K) of other x.
+    """Fit a logistic regression to inputs x (n, D) and classes y (n,).
 
-    The columns are standardised, and the squared weights cost `WEIGHT_DECAY` each.
+    The columns are standardised, and the loss contains `WEIGHT_DECAY` times the squared weights.
+
+    Returns:
+        A function that takes other inputs (m, D) and returns log-probabilities (m, K).
     """
     mean, std = x.mean(0), x.std(0).clamp(min=1e-6)
     weight = torch.zeros(x.shape[1], n_classes, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Sequences of tokens with labels: what comes with Edgefold, and what is read from local files.
+"""Load sequences of tokens with labels, which come with Edgefold or from local files.
 
     source          a token                      a label                     held out
     digits-rows     a row of 8 pixels            after a digit's last row    the last 360 digits
@@ -31,12 +31,12 @@ UNLABELLED = -1
 
 @dataclass(frozen=True, slots=True)
 class LabelledTokens:
-    """One sequence, from a reset on.
+    """Holds one sequence of T tokens with labels; a stream is reset before it.
 
     Attributes:
-        parts: Arrays (T, X_i) that stand side by side; they may be mapped from files.
-        y: (T,), the class of each token, or `UNLABELLED`.
-        truth: (T, K), which classes each token has, where it may have several; else None.
+        parts: Arrays (T, X_i) whose columns together are the tokens; they may be mapped from files.
+        y: Class of each token, or `UNLABELLED`, (T,).
+        truth: True for the classes of each token, (T, K), where it may have several; else None.
     """
 
     parts: tuple[NDArray[Any], ...]
@@ -47,23 +47,25 @@ class LabelledTokens:
         return len(self.y)
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Floats:
-        """Tokens (n, X) of a part of the recording, in raw units."""
+        """Return the tokens (n, X) from place `start` to before `stop`, in raw units."""
         tokens: Floats = np.concatenate([part[start:stop] for part in self.parts], 1, dtype="f4")
         return tokens
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceSet:
-    """The recordings of a source.
+    """Holds the recordings of a source.
 
     Attributes:
-        training, held_out: Of different digits, people, tracks, videos or windows.
+        training, held_out: Recordings for training and for scores; they are of different digits,
+            people, tracks, videos or windows.
         classes: Names of the K classes.
-        window: W, tokens of a training window. n_scored: Of these, the last ones that have labels.
-        shift, scale: (X,), which bring raw tokens into the model's units.
+        window: W, the number of tokens of a training window.
+        n_scored: Number of last tokens of a training window that have labels and are scored.
+        shift, scale: (X,); (tokens - shift) / scale are raw tokens in the model's units.
         rate_hz: Tokens a second; 0 where they have no time.
-        has_background: Whether class 0 is none of the actions that are looked for.
-        note: What it is made of.
+        has_background: Whether class 0 stands for none of the actions.
+        note: Text on what the set is made of.
     """
 
     training: Sequence[LabelledTokens]
@@ -79,12 +81,15 @@ class SequenceSet:
 
     @property
     def n_inputs(self) -> int:
-        """X."""
+        """Return X, how many numbers a token has."""
         return len(self.shift)
 
 
 def standardised(recordings: Sequence[LabelledTokens]) -> tuple[Floats, Floats]:
-    """Shift and scale that give every column mean 0 and deviation 1; a constant one keeps 1."""
+    """Return shift and scale (X,) that give each column mean 0 and standard deviation 1.
+
+    The scale of a constant column is 1.
+    """
     tokens = np.concatenate([recording.tokens() for recording in recordings]).astype(np.float64)
     std = tokens.std(0)
     scale = np.where(std > 1e-6 * np.abs(tokens).max(0), std, 1)
@@ -92,7 +97,7 @@ def standardised(recordings: Sequence[LabelledTokens]) -> tuple[Floats, Floats]:
 
 
 def labelled_last(tokens: NDArray[Any], label: int) -> LabelledTokens:
-    """A recording (T, X) whose label comes after its last token."""
+    """Make a recording of tokens (T, X) in which only the last token has a label."""
     y = np.full(len(tokens), UNLABELLED, np.int64)
     y[-1] = label
     return LabelledTokens((tokens,), y)
@@ -102,9 +107,9 @@ def labelled_last(tokens: NDArray[Any], label: int) -> LabelledTokens:
 
 BUILT_IN = "built_in_sequences.npz"
 MIDDLE_GREY = 8.0
-"""Middle of the pixels' range, 0 to 16."""
+"""Middle of the range of a pixel, 0 to 16."""
 ENDLESS_DIGITS = 3
-"""Digits in a window of the endless stream."""
+"""Number of digits in a window of the endless stream."""
 READING_STEPS = (0.01, 0.01, 0.01, 0.02, 0.02, 0.02)
 """Unit of the stored readings, in the units of the accelerometer and the gyroscope."""
 EXERCISES = (
@@ -124,11 +129,11 @@ def _built_in(*names: str) -> list[NDArray[Any]]:
 
 
 def digits(endless: bool = False) -> SequenceSet:
-    """scikit-learn's digits, a row of pixels a token.
+    """Return the digits of scikit-learn as sequences: each row of pixels is a token.
 
     Args:
-        endless: The digits of each part follow each other in one stream without a reset, in an
-            order that a seed decides: the file has them as 0, 1, 2, .. again and again.
+        endless: Whether the digits of each part follow each other in one stream without a reset, in
+            random order: in the file they come as 0, 1, 2, .. again and again.
     """
     (images,), (labels,) = built_in("digits"), _built_in("digit_labels")
     each = [labelled_last(image, label) for image, label in zip(images, labels, strict=True)]
@@ -159,7 +164,7 @@ def _joined(recordings: Sequence[LabelledTokens]) -> LabelledTokens:
 
 
 def exercises() -> SequenceSet:
-    """Shoulder exercises in front of a smartwatch's accelerometer and gyroscope, 12.5 Hz.
+    """Return shoulder exercises as a smartwatch's accelerometer and gyroscope see them, at 12.5 Hz.
 
     A window lasts 5.1 s, in which an exercise is done two or three times.
     """
@@ -190,7 +195,7 @@ def exercises() -> SequenceSet:
 
 
 def human_activity(file: Path) -> SequenceSet:
-    """The windows of the task human-activity, its time points in order; see `human_activity`."""
+    """Return the windows of the task human-activity as sequences of time points."""
     windows = read_windows(file)
     training, held_out = (
         [

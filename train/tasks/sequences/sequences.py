@@ -1,4 +1,4 @@
-"""Ordered sequences for filters: a token in, the probabilities of the classes out.
+"""Define the task of ordered sequences: a filter reads each token and predicts its class.
 
 A batch is windows of W tokens. The first ones are context, whose answers do not count; the answers
 to the last ones, the targets, are scored. No label is ever given to the model. Where a recording is
@@ -61,7 +61,7 @@ to download.
 
 @dataclass(frozen=True, slots=True)
 class SequenceOptions:
-    """The options of `edgefold train sequences`; other commands have none of them."""
+    """Holds the options of `edgefold train sequences`; no other command has these options."""
 
     title: ClassVar[str] = "sequences"
     source: str | None = option("default digits-rows", choices=SOURCES, stored="sequence_source")
@@ -82,12 +82,12 @@ class SequenceOptions:
 
 
 class SequenceTask(Task):
-    """Windows of one source.
+    """Draws windows of labelled sequences from one source.
 
     Args:
-        source: Its name, one of `SOURCES`.
-        sequences: What `load_sequences` gives.
-        options: What chose it, as the command line named it.
+        source: Name of the source, one of `SOURCES`.
+        sequences: Recordings of the source, from `load_sequences`.
+        options: Options of the command line by which they were loaded.
     """
 
     option_class = SequenceOptions
@@ -117,7 +117,7 @@ class SequenceTask(Task):
             raise DataError(f"{source}: no recording for training has a label where one counts.")
 
     def describe(self) -> dict[str, Any]:
-        """A bundle takes raw tokens, and tells the classes by name."""
+        """Return options, scaling and classes: a bundle takes raw tokens and names the classes."""
         return {
             "name": self.name,
             **self.options,
@@ -130,7 +130,7 @@ class SequenceTask(Task):
     def from_options(
         cls, args: SequenceOptions, kept: dict[str, Any] | None = None
     ) -> SequenceTask:
-        """The task of the source that the options name; a run keeps its own.
+        """Load the sequences that the options name and return their task; a run keeps its options.
 
         Raises:
             DataError: Its files are not there or are none, an option belongs to another source, or
@@ -158,7 +158,14 @@ class SequenceTask(Task):
         n_tasks: int,
         generator: torch.Generator,
     ) -> Batch:
-        """Windows that end at places (recording, token) which are drawn with replacement."""
+        """Draw windows as a batch, with replacement.
+
+        Args:
+            recordings: Recordings to draw from.
+            ends: Rows (recording, token), the possible ends of windows.
+            n_tasks: Number of windows.
+            generator: Source of random numbers.
+        """
         chosen = ends[torch.randint(len(ends), (n_tasks,), generator=generator).numpy()]
         n = self.sequences.n_scored
         windows, masks = zip(
@@ -177,7 +184,7 @@ class SequenceTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Follow recordings that were held out, 16 for a batch, beside baselines and the papers."""
+        """Score a model along held-out recordings, 16 a batch, next to baselines and the papers."""
         sequences = self.sequences
         recordings = sequences.held_out[: SIDE_BY_SIDE * n_batches]
         model_scores = score(answers(model, recordings, sequences), recordings, sequences)
@@ -215,7 +222,7 @@ class SequenceTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: SequenceOptions) -> TaskStreams:
-        """Training windows set ranges, held-out ones tell the cost."""
+        """Return streams of training windows that set ranges, and of held-out windows to score."""
         task = cls.from_options(args, described)
         training, held_out = task.sequences.training, task.sequences.held_out
         return TaskStreams(
@@ -233,10 +240,16 @@ class SequenceTask(Task):
 
 
 def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> SequenceSet:
-    """The sequences of a source, one of `SOURCES`.
+    """Load the sequences of a source.
+
+    Args:
+        source: Name of the source, one of `SOURCES`.
+        folder: Local folder or file of the source; empty where it comes with Edgefold.
+        endless: Whether digits-rows is one stream without resets.
+        pretrained: Data that the network of thumos14's features had learned; else empty.
 
     Raises:
-        DataError: A file is missing or is not what it should be, or an option is of another source.
+        DataError: A file is missing or has another content, or an option is of another source.
     """
     if folder and source not in LOCAL:
         raise DataError(f"{source} comes with edgefold; leave --folder out.")
@@ -259,7 +272,10 @@ def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> 
 
 
 def _ends(recordings: Sequence[LabelledTokens], sequences: SequenceSet) -> Any:
-    """Return the possible ends of windows, rows (recording, token): the last tokens have labels."""
+    """Return the possible ends of windows as rows (recording, token).
+
+    All tokens that such a window scores have labels.
+    """
     ends = []
     for index, recording in enumerate(recordings):
         n = sequences.n_scored
@@ -272,5 +288,5 @@ def _ends(recordings: Sequence[LabelledTokens], sequences: SequenceSet) -> Any:
 
 
 def _as_json(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Scores without those that the source has not."""
+    """Return the scores that are numbers; those that the source does not have are NaN."""
     return {name: value for name, value in scores.items() if not math.isnan(value)}
