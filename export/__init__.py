@@ -1,4 +1,4 @@
-"""Write models as bundles, compared with what they were made from: needs the train extra."""
+"""Write models as bundles, and compare each bundle with its model. Needs the train extra."""
 
 from typing import TYPE_CHECKING
 

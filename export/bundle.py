@@ -1,6 +1,7 @@
-"""Write a model as a bundle: graphs, weights, golden stream, manifest; then compare it.
+"""Write a model as a bundle (graphs, weights, golden stream, manifest) and compare it with PyTorch.
 
-The bundle is written into a temporary folder beside the target and renamed at the end, so that a
+The golden stream holds recorded points and predictions, with which any machine checks the bundle.
+The bundle is written into a temporary folder next to its place and renamed at the end, so that a
 failed export leaves no half bundle and does not touch an older one.
 """
 
@@ -34,16 +35,17 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ExportConfig:
-    """Sizes and precision, which are fixed at export.
+    """Holds the settings of an export: sizes and precision, which a bundle cannot change later.
 
     Attributes:
-        chunk: Points that `condition` learns at once. targets: Targets of one query.
-        streams: Streams served side by side (B).
-        parity_steps: Length of the golden stream; 0 takes the precision's own.
+        chunk: Number of points that `condition` learns at once.
+        targets: Number of targets that one query predicts.
+        streams: Number of streams that a bundle serves at the same time (B).
+        parity_steps: Number of points of the golden stream; 0 takes the default of the precision.
         precision: Name of one of `PRECISIONS`.
-        max_loss: Most nats of log-likelihood that a narrow precision may cost; None takes the
-            precision's own bound.
-        accept_loss: Whether a bundle beyond its bounds is written all the same.
+        max_loss: Largest loss of log-likelihood, in nats, that a narrow precision may cost; None
+            takes the bound of the precision.
+        accept_loss: Whether a bundle is also written if it costs more than its bounds allow.
         force: Whether an older bundle at the same place is replaced.
     """
 
@@ -72,18 +74,22 @@ class ExportConfig:
 
     @property
     def n_parity_steps(self) -> int:
-        """Length of the golden stream."""
+        """Return the number of points of the golden stream."""
         return self.parity_steps or PRECISIONS[self.precision].parity_steps
 
     @property
     def sizes(self) -> Sizes:
-        """Widths of the graphs."""
+        """Return the sizes of the graphs: chunk, targets and streams."""
         return Sizes(self.chunk, self.targets, self.streams)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Reports a written bundle: its agreement with PyTorch, and the cost of its precision."""
+    """Reports a written bundle: its agreement with PyTorch, and the cost of its precision.
+
+    `n_bytes` is the size of all its files together, and `parity` has one row for each moment of the
+    golden stream. `memory_plan` and `precision` are entries of its manifest.
+    """
 
     path: Path
     parity: tuple[ParityRow, ...]
@@ -100,19 +106,20 @@ def export_bundle(
     progress: Progress = lambda line: None,
     streams: TaskStreams | None = None,
 ) -> ExportReport:
-    """Export a model and compare the result with it.
+    """Export a model as a bundle, and compare the bundle's predictions with the model's.
 
     Args:
-        model: In evaluation mode, float32, on the CPU.
+        model: Model in evaluation mode, with float32 parameters on the CPU.
         task: The run's task: name, and x_shift, x_scale, y_shift, y_scale where x and y are scaled.
-        out: The bundle's folder.
-        config: Chunk, targets, streams, precision.
-        progress: Called with a line per stage.
-        streams: Streams of the model's task, to calibrate and judge a narrow precision by.
+        out: Folder that becomes the bundle.
+        config: Settings of the export; `ExportConfig()` by default.
+        progress: Function that is called with one line of text at each stage.
+        streams: Streams of the model's task, on which a narrow precision is calibrated and its cost
+            is measured; none by default.
 
     Raises:
         ExportError: Something lies at `out`, the model cannot be exported, its graphs compute
-            something else, or the precision costs too much.
+            other predictions, or the precision costs too much.
     """
     config = config or ExportConfig()
     if not isinstance(task.get("name"), str):
@@ -123,7 +130,7 @@ def export_bundle(
 
 
 def subject_of(model: StreamingModel, task: dict[str, Any]) -> ExportSubject:
-    """Describe a model for the manifest, apart from its graphs."""
+    """Return what the manifest says of a model, apart from its graphs."""
     facts = {
         "name": model.name or type(model).__name__,
         "summary": model.summary,
@@ -142,7 +149,7 @@ def subject_of(model: StreamingModel, task: dict[str, Any]) -> ExportSubject:
 def write_graphs(
     folder: Path, graphs: StepGraphs, subject: ExportSubject, recording: GoldenRecording
 ) -> BundleWriter:
-    """Write graphs with a whole golden stream, so that they can be opened and compared."""
+    """Write graphs and the whole golden stream as a bundle that can be opened and compared."""
     writer = BundleWriter(folder, subject, graphs)
     writer.write_manifest(recording.golden, {"name": "float32"})
     return writer
@@ -154,7 +161,7 @@ def finish(
     cost: Cost,
     config: ExportConfig,
 ) -> ExportReport:
-    """Hold a written bundle to its bounds, and give it its final manifest."""
+    """Refuse a written bundle that costs too much; else write its final manifest and report it."""
     if cost.name == "float32" or not config.accept_loss:
         require_acceptable(cost, config.max_loss)
     elif not cost.is_finite:
@@ -167,7 +174,7 @@ def finish(
 
 
 class _Export:
-    """One export into a folder: lower, write, compare with PyTorch, measure the cost."""
+    """Exports one model: makes graphs, writes them, compares them, and measures the cost."""
 
     def __init__(
         self,
@@ -181,7 +188,7 @@ class _Export:
         self._subject = subject_of(model, task)
 
     def write(self, folder: Path) -> ExportReport:
-        """Write a bundle that was compared; the folder's content is undefined after an error."""
+        """Write the bundle into a folder and compare it; an error leaves the folder unusable."""
         config, name = self._config, self._config.precision
         exact = lower(self._model, config.sizes, progress=self._progress)
         n_steps = config.n_parity_steps

@@ -1,4 +1,4 @@
-"""A bundle's files: graphs, one file of weights, the golden stream, and the manifest over all."""
+"""Write a bundle's files: graphs, one file of weights, the golden stream, and the manifest."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class ExportSubject:
     """Describes an exported model, apart from its graphs.
 
     Attributes:
-        model: name, summary, n_parameters and settings, for reports.
-        task: The task's description.
-        scaling_x, scaling_y: Between raw units and the model's.
+        model: The model's name, summary, n_parameters and settings, for reports.
+        task: The description of the task that the model was trained on.
+        prediction: The kind of the model's predictions.
+        scaling_x, scaling_y: Scalings between raw units and the scaled ones of the model.
     """
 
     model: Mapping[str, Any]
@@ -60,7 +61,7 @@ class ExportSubject:
 
 
 class WeightFile:
-    """The external data of all graphs, each distinct array stored once."""
+    """Collects the large constants of all graphs for one file; equal arrays are stored once."""
 
     def __init__(self) -> None:
         self._blocks: list[bytes] = []
@@ -68,7 +69,7 @@ class WeightFile:
         self.n_bytes = 0
 
     def place(self, array: Array) -> WeightPlace:
-        """Where an array lies in the file; equal arrays share one place."""
+        """Add an array to the file if no equal one is there, and return its place in bytes."""
         data = np.ascontiguousarray(array).tobytes()
         key = hashlib.sha256(data).hexdigest()
         if key not in self._places:
@@ -79,7 +80,7 @@ class WeightFile:
         return self._places[key]
 
     def without_weights(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The model with its large constants in this file."""
+        """Return a copy of a graph that refers to this file for its large constants."""
         thin = onnx.ModelProto()
         thin.CopyFrom(model)
         # ONNX's checker infers shapes from the parts of a Split, and reads them in the graph alone.
@@ -113,14 +114,16 @@ class WeightFile:
 class BundleWriter:
     """Writes one bundle into a folder: the graphs at once, then the manifest over all files.
 
-    The manifest is written twice: graphs are opened by it before their cost is known.
+    The manifest is written twice: the graphs are opened with a first one, to measure their cost,
+    and the final one holds this cost.
 
     Attributes:
-        memory_plan: Bytes that the bundle needs; see `edgefold.export.counting.memory_plan`.
+        memory_plan: Memory that the bundle needs, in bytes, by part; see
+            `edgefold.export.counting.memory_plan`.
     """
 
     def __init__(self, folder: Path, subject: ExportSubject, graphs: StepGraphs):
-        """Write graphs and weights, and have ONNX check them."""
+        """Write the graphs and their weights into the folder, and let ONNX check them."""
         self.folder, self._subject, self._graphs = folder, subject, graphs
         weights = WeightFile()
         for step in graphs.steps:
@@ -139,7 +142,7 @@ class BundleWriter:
         }
 
     def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:
-        """Write the golden stream, and the manifest over all files."""
+        """Write the golden stream, then the manifest, which has the hash of every file."""
         golden.save(self.folder / "golden.npz")
         subject, graphs = self._subject, self._graphs
         tensors = subject.prediction.tensors(len(subject.scaling_y.shift))
@@ -169,7 +172,7 @@ class BundleWriter:
         return self.folder / f"{step.name}.onnx"
 
     def _state_tensor(self, name: str, array: Array, weights: WeightFile) -> StateTensor:
-        """Describe a state tensor; one that starts from several numbers has them among weights."""
+        """Describe a state tensor; its first value is one number, or an array among the weights."""
         first = array.reshape(-1)[0].item()
         exact = array.dtype.kind == "f" or abs(first) < 1 << 53  # what a JSON number can hold
         uniform = exact and bool((array == first).all())
@@ -203,10 +206,10 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
-    """The scaling of x or y that a task describes; none where it says nothing.
+    """Return the scaling of x or y that a task describes; shift 0 and scale 1 where it has none.
 
     Raises:
-        ExportError: It is not one positive scale and one shift a column.
+        ExportError: The task does not give one positive scale and one shift for each column.
     """
     shift = [float(v) for v in task.get(f"{name}_shift", [0.0] * columns)]
     scale = [float(v) for v in task.get(f"{name}_scale", [1.0] * columns)]
@@ -220,10 +223,10 @@ def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
 
 @contextmanager
 def new_folder(place: Path, force: bool) -> Iterator[Path]:
-    """A temporary folder that becomes `place` at the end of the block, unless the block fails.
+    """Make a temporary folder that becomes `place` at the end of the block, unless it fails.
 
-    What a killed export to the same place left behind is removed first; it is known by its name and
-    by a lock that nobody holds.
+    Folders that a killed export to the same place left are removed first: they have a certain name
+    and a lock that nobody holds.
 
     Raises:
         ExportError: Something lies at `place`, and `force` is not set or it is not a bundle.
@@ -253,9 +256,9 @@ def new_folder(place: Path, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _beside(place: Path) -> Iterator[Path]:
-    """Make a locked folder beside `place`, with an empty folder "new"; remove it at the end.
+    """Make a locked folder next to `place`, with an empty folder "new"; remove it at the end.
 
-    Another export may take it for a leftover before it is locked; then another one is made.
+    Before it is locked, another export may remove it as a leftover; then another one is made.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{place.name}{_BEING_MADE}", dir=place.parent))
@@ -273,7 +276,7 @@ def _beside(place: Path) -> Iterator[Path]:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places, so that each name always has one; False if that cannot be."""
+    """Exchange the names of two folders in one operation; return False if the system cannot."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "renameat2"):  # glibc has it from 2.28 on
         return False
@@ -284,13 +287,13 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove what an export was made in; the lock goes last, so that a kill leaves it sweepable."""
+    """Remove the folders "new" and "old" of an export; its lock, which `_sweep` needs, stays."""
     for name in ("new", "old"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _sweep(place: Path) -> None:
-    """Remove what killed exports left; a bundle that was about to be replaced is put back."""
+    """Remove the temporary folders of killed exports; put back a bundle that one had moved away."""
     for left in place.parent.glob(f".{glob.escape(place.name)}{_BEING_MADE}*"):
         lock = left / "lock"
         if left.is_symlink():

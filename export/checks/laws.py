@@ -1,7 +1,7 @@
-"""The laws of the contract as checks with names: `edgefold verify` and the tests run the same ones.
+"""Check the laws of the contract on a model; `edgefold verify` and the tests run these checks.
 
-A check looks at a subject, that is a model in PyTorch or as a bundle, and gives a verdict in words:
-what was expected, what was found, and what to change in the model's file.
+A check runs a subject, that is a model in PyTorch or as a bundle, and gives a verdict in words:
+what was expected, what was measured, and what to change in the model's file.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from edgefold.runtime.predictions import Categorical, Gaussian, GaussianMixture,
 
 ROOT = Path(__file__).parents[2]
 NORMAL = (Gaussian, GaussianMixture, JointGaussian)
-"""Kinds whose tensor `std` is positive."""
+"""Kinds of predictions whose tensor `std` must be positive."""
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
 
 
 class CheckFailedError(Exception):
-    """A law does not hold; the message says what to change."""
+    """Reports that a law does not hold; the message says what to change."""
 
 
 class NotApplicableError(Exception):
-    """A law says nothing of this subject; the message says why."""
+    """Reports that a law does not apply to this subject; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one check.
+    """Holds the result of one check.
 
     Attributes:
-        name: The subject and the law: "bundle: a query writes nothing".
-        verdict: "passed", "FAILED" or "skipped".
-        detail: The measured number, the reason, or what to do.
+        name: Names of the subject and of the law, as "bundle: a query writes nothing".
+        verdict: The result: "passed", "FAILED" or "skipped".
+        detail: The measured number, the reason of a skip, or what to change after a failure.
     """
 
     name: str
@@ -52,18 +52,19 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """A law.
+    """Holds a law of the contract and the function that checks it.
 
     Attributes:
         name: The law as a sentence.
-        run: Takes a subject and a number of steps; returns what it measured, in words.
+        run: Function that checks the law; it takes a subject and a number of steps, and returns
+            what it measured, in words.
     """
 
     name: str
     run: Callable[[Any, int], str]
 
     def verdict(self, subject: Subject, n_steps: int = 1000) -> Verdict:
-        """Run the check; whatever goes wrong in the model becomes a verdict."""
+        """Check the law on a subject and return a verdict, also where the model's code fails."""
         try:
             outcome, detail = PASSED, self.run(subject, n_steps)
         except NotApplicableError as reason:
@@ -76,14 +77,14 @@ class Law:
 
 
 def explained(error: BaseException) -> str:
-    """An error of the model's code, with its line."""
+    """Return an error of the model's code as text, with the line of that code where known."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if is_users(frame.filename)]
     return f"{type(error).__name__}: {error}{f' ({lines[-1]})' if lines else ''}"
 
 
 def is_users(file: str) -> bool:
-    """Whether a file may be a model's."""
+    """Return whether a file may hold a model's own code, not the exporter's or a package's."""
     ours = (str(ROOT / part) for part in ("export", "runtime", "train/contract.py"))
     return not file.startswith(("<", *ours)) and "site-packages" not in Path(file).parts
 
@@ -92,7 +93,7 @@ def is_users(file: str) -> bool:
 
 
 def draw(subject: Subject, n: int, seed: int = 0) -> tuple[Array, Array]:
-    """A stream of n points, or all that fit: x (B, n, X) and y (B, n, Y), scaled."""
+    """Draw n points, or as many as the state takes: x (B, n, X) and y (B, n, Y), scaled."""
     n = n if subject.room is None else min(n, subject.room)
     random = np.random.default_rng(seed)
     lead = (subject.n_streams, n)
@@ -104,14 +105,14 @@ def draw(subject: Subject, n: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def targets(subject: Subject) -> Array:
-    """Inputs of a query, (B, M, X), over the model's range."""
+    """Return inputs of a query, (B, M, X), evenly spread over the model's range."""
     n = 5 if subject.n_inputs else 1
     points = np.linspace(*subject.input_range, n)[None, :, None]
     return np.broadcast_to(points, (subject.n_streams, n, subject.n_inputs))
 
 
 def answers(subject: Subject, x: Array, y: Array) -> Arrays:
-    """Predictions after some points, half of them as a chunk; of a filter, its last answer."""
+    """Give points to a subject, half as one chunk; return its predictions, or a filter's last."""
     prediction: Arrays = {}
     chunk = 0 if subject.is_filter else x.shape[1] // 2
     if chunk:
@@ -125,13 +126,13 @@ def answers(subject: Subject, x: Array, y: Array) -> Arrays:
 
 
 def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
-    """The same after a reset."""
+    """Reset a subject, then give it points and return its predictions, as `answers` does."""
     subject.reset()
     return answers(subject, x, y)
 
 
 def distance(one: Arrays, other: Arrays) -> float:
-    """The largest difference of two predictions, relative where values exceed 1; NaN if any is."""
+    """Return the largest difference of two predictions, relative for values above 1; or NaN."""
     differences = [
         np.max(np.abs(one[name] - other[name]) / np.maximum(1, np.abs(other[name])))
         for name in other
@@ -140,7 +141,7 @@ def distance(one: Arrays, other: Arrays) -> float:
 
 
 def require_close(differences: float | Sequence[float], tolerance: float, problem: str) -> str:
-    """Refuse differences of predictions beyond a tolerance, and NaN."""
+    """Refuse differences that are NaN or above a tolerance; return the largest one in words."""
     worst = float(np.max(differences))
     if not worst <= tolerance:
         raise CheckFailedError(f"{problem}: predictions differ by {worst:.1e}.")
@@ -148,7 +149,7 @@ def require_close(differences: float | Sequence[float], tolerance: float, proble
 
 
 def require_learning(subject: Subject) -> None:
-    """Leave out what only models with update() and query() have."""
+    """Raise NotApplicableError for a filter, which has no update() and query()."""
     if subject.is_filter:
         raise NotApplicableError("a model with step() takes one input at a time")
 

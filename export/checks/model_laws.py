@@ -1,4 +1,4 @@
-"""Models in PyTorch as subjects, and the laws of the contract that only they can be asked about."""
+"""Run models in PyTorch for the checks, and check the laws that a bundle cannot be tested for."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from edgefold.train.models.events.event_model import EventModel
 
 
 class TorchSubject(Subject):
-    """A model in PyTorch, run as a device would run it.
+    """Runs a model in PyTorch as a device would run it.
 
-    It consolidates, it commits rows, and it refuses a step that is not finite.
+    It calls consolidate() where due, writes rows into rings, and refuses a step that is not finite.
     """
 
     name = "PyTorch"
@@ -165,7 +165,7 @@ def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
 def _predictions(
     model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, points: Tensor
 ) -> Arrays:
-    """Predict by condition, refresh and query, whatever forward() does."""
+    """Return predictions by the default forward(), even if the model has one of its own."""
     return _arrays(StreamingModel.forward(model, x, y, points, mask))
 
 

@@ -1,4 +1,4 @@
-"""Record the golden stream, and compare the shipped graphs with PyTorch along the whole of it.
+"""Record the golden stream (points and predictions), and compare a bundle with PyTorch along it.
 
 Three forms of one model see the same points: PyTorch in float64 (the reference), PyTorch in float32
 in its own recurrent form, and the bundle's graphs. Agreement on a single call would prove little:
@@ -25,18 +25,26 @@ from edgefold.runtime.stream.stream import Stream
 from edgefold.train.contract import StreamingModel, advance, is_filter, room_of
 
 TOLERANCE = 1e-4
-"""Scaled units of y. float32 through 6 blocks stays below 2e-5; a wrong graph does not."""
+"""Largest accepted error of a float32 bundle, in scaled units of y. float32 through 6 blocks stays
+below 2e-5; a wrong graph does not."""
 
 GOLDEN_POINTS = 1000
-"""Points of a golden stream that a bundle keeps: ten thousand would weigh more than int8 weights,
-and a board would replay them for a minute."""
+"""Number of points of a golden stream that a bundle keeps: ten thousand would take more bytes than
+int8 weights, and a board would replay them for a minute."""
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ParityRow:
-    """Largest errors of the prediction after some points, in scaled units of y."""
+    """Holds the largest errors of the predictions after `n_points` points, in scaled units of y.
+
+    Attributes:
+        n_points: Number of points that were learned before.
+        graphs_to_float32: Error of the bundle's graphs, compared with the model in float32.
+        graphs_to_float64: Error of the bundle's graphs, compared with the model in float64.
+        torch_to_float64: Error of the model in float32, compared with itself in float64.
+    """
 
     n_points: int
     graphs_to_float32: float
@@ -46,7 +54,14 @@ class ParityRow:
 
 @dataclass(frozen=True, slots=True)
 class DrawnStream:
-    """A golden stream before any model saw it, in scaled units: (B, n, columns), float64."""
+    """Holds a golden stream without predictions, in scaled units.
+
+    Attributes:
+        x, y: Inputs and outputs of the points, (B, n, columns), float64.
+        targets: Inputs at which is predicted, (B, M, columns), float64.
+        n_condition: Number of points after which single updates follow; 0 for a filter.
+        moments: Numbers of points after which predictions are recorded.
+    """
 
     x: torch.Tensor
     y: torch.Tensor
@@ -57,20 +72,20 @@ class DrawnStream:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRecording:
-    """The predictions of a source of graphs along a golden stream, for bundles to be compared.
+    """Holds the predictions of a model along a golden stream, with which bundles are compared.
 
     Attributes:
-        golden: The stream; its predictions are the source's most exact ones.
-        float32: Predictions of the source in float32, raw units.
+        golden: The stream, with the most exact predictions that the model can give.
+        float32: Predictions of the model in float32, in raw units, by tensor.
     """
 
     golden: Golden
     float32: Mapping[str, Array]
 
     def compare(self, bundle: Path) -> tuple[ParityRow, ...]:
-        """Errors along the stream, moment by moment, of the bundle's graphs and of the source.
+        """Return the errors of a bundle's graphs and of the model at each moment of the stream.
 
-        On onnxruntime, because it is the same on every machine that exports and builds no engines.
+        It runs on onnxruntime, which is the same on all machines that export and needs no engines.
         """
         rows = []
         with Stream.open(bundle, backend="onnxruntime") as stream:
@@ -88,9 +103,9 @@ class GoldenRecording:
 def draw_stream(
     model: StreamingModel, n_streams: int, n_steps: int, chunk: int, seed: int = 7
 ) -> DrawnStream:
-    """Points over the model's range with a smooth function and noise on top, and 24 targets.
+    """Draw points of a smooth function with noise, and 24 targets, over the model's range.
 
-    The part that is conditioned on ends in a chunk that lacks one row, so that padding is met too.
+    The last chunk that is conditioned on lacks one row, so that padding is tested, too.
     A state that refuses points beyond its capacity is filled and gets no more.
     """
     n_steps = n_that_fit(room_of(model), n_steps)
@@ -125,9 +140,10 @@ def draw_stream(
 def predictions(
     model: StreamingModel, stream: DrawnStream, dtype: torch.dtype, width: int
 ) -> dict[str, Array]:
-    """The model's own recurrent form along the stream: each tensor (J, B, M, *shape), scaled.
+    """Return a model's scaled predictions at the J moments of a stream, each (J, B, M, *shape).
 
-    Targets that are predicted jointly come in the groups in which a bundle asks for them.
+    They come from the model's own recurrent form. Targets that are predicted jointly are asked for
+    in groups of `width`, as a bundle asks for them.
     """
     x, y, targets = (t.to(dtype) for t in (stream.x, stream.y, stream.targets))
     n = targets.shape[1]
@@ -162,7 +178,7 @@ def predictions(
 
 
 def in_float64(model: StreamingModel, stream: DrawnStream, width: int) -> dict[str, Array]:
-    """The predictions of the model in double precision."""
+    """Return the predictions of the model in double precision, as `predictions` does."""
     default = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)  # for tensors that the model makes on the way
@@ -178,10 +194,11 @@ def record(
     width: int,
     progress: Callable[[str], None] = lambda line: None,
 ) -> GoldenRecording:
-    """PyTorch's predictions along a drawn stream, in float64 and float32.
+    """Record PyTorch's predictions along a drawn stream, in float64 and in float32.
 
-    One query of the bundle takes `width` targets. A model that makes float32 tensors itself is its
-    own reference, which `progress` is told.
+    One query of the bundle takes `width` targets. If a model cannot run in float64, for example
+    because it makes float32 tensors itself, its float32 predictions are the reference, and
+    `progress` is called with a line that says so.
     """
     float32 = predictions(model, stream, torch.float32, width)
     try:
@@ -208,7 +225,7 @@ def record(
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
-    """The first part of a golden stream, with the tolerance that a check shall apply."""
+    """Return the first part of a golden stream, with the tolerance that a check shall apply."""
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
     early = golden.moments <= n_kept
     answers: Mapping[str, Array] = {n: array[early] for n, array in golden.predictions.items()}

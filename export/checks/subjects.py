@@ -1,4 +1,4 @@
-"""One way to drive any model, and the one for bundles: what the checks of the contract run on.
+"""Define how the checks of the contract run any model (a subject), and run a bundle that way.
 
 Nothing here needs PyTorch, so that bundles are checked where it is not installed.
 """
@@ -17,23 +17,25 @@ from edgefold.runtime.stream.stream import Stream
 Arrays = dict[str, Array]
 
 TOLERANCES = {"float32": 2e-5, "float16": 2e-3, "int8": 5e-2}
-"""Differences of predictions around 1, by precision: sums in another order round otherwise."""
+"""Largest accepted difference of predictions around 1, by precision: sums in another order are
+rounded in another way."""
 
 
 class Subject(ABC):
-    """One stream or more of one model, run in one way; all numbers are scaled.
+    """Runs one model, in PyTorch or as a bundle, on one or more streams; all numbers are scaled.
 
     Attributes:
-        name: "PyTorch" or "bundle".
-        n_streams, n_inputs, n_outputs: B, X, Y.
-        kind: Of the predictions.
-        is_filter: Whether `step` runs it, instead of `update` and `query`.
+        name: Name of the way in which the model runs: "PyTorch" or "bundle".
+        n_streams, n_inputs, n_outputs: Numbers of streams (B), of inputs (X) and of outputs (Y).
+        kind: Kind of the predictions.
+        is_filter: Whether the model has `step`, instead of `update` and `query`.
         ordered: Whether the order of points matters.
-        has_chunks: Whether it has a form of its own for many points.
-        input_range: Scaled inputs lie between these.
-        capacity: Points that the state holds; 0 where any number fits.
-        when_full: What becomes of a point beyond that.
-        tolerance: Of predictions after the same points in another order or chunking.
+        has_chunks: Whether the model has its own function for many points at once.
+        input_range: Lowest and highest scaled input.
+        capacity: Number of points that the state holds; 0 where any number fits.
+        when_full: Rule for a point beyond the capacity: "refuse", "overwrite" or "reservoir".
+        tolerance: Largest accepted difference of predictions after the same points in another
+            order, or in other chunks.
     """
 
     name: str
@@ -51,49 +53,49 @@ class Subject(ABC):
 
     @property
     def room(self) -> int | None:
-        """Points that an empty state takes before it refuses more; None where it never does."""
+        """Return how many points an empty state takes; None if it never refuses one."""
         return self.capacity if self.capacity and self.when_full == "refuse" else None
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything."""
+        """Set the state back to the initial one, before the first point."""
 
     @abstractmethod
     def update(self, x: Array, y: Array) -> None:
-        """Learn n points: x (B, n, X), y (B, n, Y)."""
+        """Learn n points of each stream: x (B, n, X), y (B, n, Y)."""
 
     @abstractmethod
     def query(self, x: Array) -> Arrays:
-        """Predict at x (B, M, X): copies, each (B, M, *shape)."""
+        """Return the predictions at inputs x (B, M, X), as copies by name: each (B, M, *shape)."""
 
     @abstractmethod
     def step(self, x: Array) -> Arrays:
-        """Take x (B, X) and answer: copies, each (B, *shape)."""
+        """Read one input x (B, X); return the predictions, as copies by name: each (B, *shape)."""
 
     @abstractmethod
     def state(self) -> Arrays:
-        """Copies of the state's tensors."""
+        """Return copies of the state's tensors by name."""
 
     @abstractmethod
     def save(self, path: Path) -> None:
-        """Keep the state on disk."""
+        """Write the state to a file."""
 
     @abstractmethod
     def restore(self, path: Path) -> None:
-        """Take it back."""
+        """Read the state from a file that `save` wrote."""
 
     def place(self, method: str) -> str:
-        """Where the model's author wrote a method, as " (my_model.py:12)", if that is known."""
+        """Return where a method of the model is written, as " (my_model.py:12)"; "" if unknown."""
         return ""
 
 
 class StreamSubject(Subject):
-    """A bundle on any backend.
+    """Runs a bundle on any backend.
 
     Args:
-        stream: Opened; the caller closes it.
-        ordered: Whether the order of points matters, which a manifest does not tell.
-        input_range: Of scaled inputs.
+        stream: An open stream of the bundle, which the caller closes.
+        ordered: Whether the order of points matters, which a manifest does not say.
+        input_range: Lowest and highest scaled input.
     """
 
     name = "bundle"
@@ -116,7 +118,7 @@ class StreamSubject(Subject):
         self._unscale = {t.name: t.unscale for t in manifest.prediction_tensors}
 
     def raw(self, array: Array, role: str) -> Array | None:
-        """Scaled rows (B, ..., columns) as the stream takes them; None where it takes none."""
+        """Return scaled rows (B, ..., columns) in raw units; None if no graph reads this role."""
         if role not in self._roles:
             return None
         manifest = self.stream.manifest

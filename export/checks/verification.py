@@ -23,13 +23,13 @@ EXPORTS = "bundle: the graphs give PyTorch's predictions along a stream"
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """A verdict for each check, in the order in which they ran."""
+    """Holds the verdict of each check, in the order in which the checks ran."""
 
     rows: tuple[Verdict, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return all(row.verdict != FAILED for row in self.rows)
 
 
@@ -39,13 +39,13 @@ def verify(
     n_steps: int = 1000,
     progress: Callable[[str], None] = lambda line: None,
 ) -> VerifyReport:
-    """Run every check that applies to a model; what goes wrong in it becomes a verdict.
+    """Run every check that applies to a model; errors of the model become verdicts, too.
 
     Args:
-        model: In evaluation mode, float32, on the CPU.
-        sizes: Of the bundle; PyTorch is checked with two streams at least.
-        n_steps: Length of the long streams.
-        progress: Called with a line per check.
+        model: Model in evaluation mode, with float32 parameters on the CPU.
+        sizes: Sizes of the bundle; PyTorch is checked with two streams at least.
+        n_steps: Number of points of the long streams.
+        progress: Function that is called with one line of text before each check.
     """
     rows: list[Verdict] = []
     subject = TorchSubject(model, max(2, sizes.streams))
@@ -74,7 +74,7 @@ def _exported(
     n_steps: int,
     progress: Callable[[str], None],
 ) -> Verdict:
-    """Export a model, which compares the graphs with it."""
+    """Export a model, which compares the bundle with it, and return the result as a verdict."""
     config = ExportConfig(
         sizes.chunk, sizes.targets, sizes.streams, parity_steps=max(n_steps, 4 * sizes.chunk)
     )

@@ -1,1 +1,1 @@
-"""Step graphs and the tools that read, fold and rewrite them."""
+"""Define step graphs (one ONNX graph for each step of a model); read, fold and rewrite them."""

@@ -1,8 +1,8 @@
-"""Make an ONNX graph static: what depends on constants and shapes alone is computed here, once.
+"""Make an ONNX graph static: compute in advance all that depends only on constants and shapes.
 
-onnxscript evaluates constants, decides and inlines branches and leaves out what nobody reads. What
-stays dynamic is refused: loops, undecided branches, random numbers, shapes that depend on values.
-So are operators outside the ONNX standard.
+onnxscript evaluates constants, decides and inlines branches, and removes nodes that nobody reads.
+A graph is refused if something dynamic is left (loops, undecided branches, random numbers, shapes
+that depend on values) or an operator outside the ONNX standard.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ REASONS = {
     **dict.fromkeys(RANDOM, "draws random numbers, but a step must be repeatable"),
 }
 KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
-"""Constants behind these stay quantised."""
+"""Operators that are not computed in advance, so that quantised constants stay quantised."""
 UNLIMITED = 1 << 40
 
 
 def fold(model: ir.Model) -> onnx.ModelProto:
-    """Return the graph with fixed shapes everywhere; its inputs' shapes must be fixed.
+    """Fold a graph whose inputs have fixed shapes, and return it with fixed shapes everywhere.
 
     Raises:
-        ExportError: Something that is dynamic or not standard is left.
+        ExportError: The folded graph is not valid, or has something dynamic or not standard.
     """
     for value in model.graph.outputs:
         value.shape = None

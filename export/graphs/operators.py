@@ -1,22 +1,24 @@
-"""Facts about ONNX operators that several parts of the exporter need, each stated once.
+"""List properties of ONNX operators that several parts of the exporter need, each in one place.
 
-    elementwise  a number comes from the numbers at the same place: its node may move over reshapes
-    unary        of one tensor, and each row of a convolution may pass through it by itself
-    binary       likewise of two tensors
-    moves        the bytes may keep their order, so that a Reshape does the same
-    last_axis    works along its last axis: the others may be reshaped
-    product      a sum of products
-    bounded      its output is small whatever its input is
-    half         may run in float16 next to products, which `product` and `bounded` may as well
-    scaled       keeps a scale: int8 values pass through it
-    broadcasts   widens its operands to one shape
-    reduces      makes one number of those along some axes, and may keep the axes
-    axes_18      took its axes as an attribute before version 18
-    normalises   its output has one size whatever the size of its input is
-    views        keeps all bytes in order, always
+An operator with the property ...
 
-An operator that is not here has none of these properties, and is correct, but perhaps slower or
-wider than it could be. The types that generated C computes in are facts of its rule.
+    elementwise  computes each number from the numbers at the same place: may move across a Reshape
+    unary        computes each number from one tensor: can be applied to each row of a convolution
+    binary       does so from two tensors
+    moves        gives, with some shapes, its input's numbers in order: then a Reshape does the same
+    last_axis    works along its last axis: the other axes may be reshaped
+    product      adds products
+    bounded      gives small numbers, however large its input is
+    half         may run in float16 next to products, as operators of `product` and `bounded` may
+    scaled       lets int8 values pass without a change of their scale
+    broadcasts   repeats its operands along axes until they have one shape
+    reduces      makes one number of all numbers along some axes, and may keep these axes
+    axes_18      had its axes as an attribute before version 18 of the operators
+    normalises   gives numbers of one magnitude, whatever the magnitude of its input is
+    views        always keeps all numbers in order
+
+An operator that is not here has none of these properties. It is exported correctly, but perhaps
+runs slower, or in a wider type, than it could. The rules of generated C state their own types.
 """
 
 from __future__ import annotations
@@ -92,5 +94,5 @@ FACTS: dict[str, str] = {
 
 
 def having(*properties: str) -> frozenset[str]:
-    """Return the operators that have at least one of the properties."""
+    """Return the names of all operators that have at least one of the properties."""
     return frozenset(name for name, facts in FACTS.items() if {*properties} & {*facts.split()})

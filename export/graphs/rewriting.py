@@ -1,4 +1,4 @@
-"""A graph that is being rewritten: its values, and nodes that take the place of others."""
+"""Rewrite ONNX graphs: look at values and nodes, and put new nodes in the place of others."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ IR_VERSION = 8  # as old as opset 18, the oldest that torch writes: onnxruntime 
 
 
 def constant_name(array: Array) -> str:
-    """Name a constant by its content: equal ones are one."""
+    """Return a name for a constant from its content, so that equal constants share one name."""
     form = f"{array.dtype}{array.shape}".encode()
     return "c_" + hashlib.sha256(form + array.tobytes()).hexdigest()[:16]
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
-    """Return the value of a node's attribute, or the default."""
+    """Return the value of a node's attribute, or the default if the node does not have it."""
     setting = node.attributes.get(name)
     return default if setting is None else setting.value
 
 
 def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
-    """Return the node that makes a value, if it is of a kind."""
+    """Return the node that makes a value if its operator is `kind`, else None."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type == kind else None
 
 
 def readers(value: ir.Value) -> list[ir.Node]:
-    """List the nodes that read a value."""
+    """Return the nodes that read a value."""
     return [use.node for use in value.uses()]
 
 
 def only_reader(node: ir.Node | None, kind: str) -> ir.Node | None:
-    """Return the only node that reads a node's output, if it is of a kind."""
+    """Return the only reader of a node's first output if its operator is `kind`, else None."""
     nodes = readers(node.outputs[0]) if node is not None else []
     return nodes[0] if len(nodes) == 1 and nodes[0].op_type == kind else None
 
 
 def shape_of(value: ir.Value) -> Shape:
-    """Return the shape of a value; all shapes are static."""
+    """Return the shape of a value; all lengths must be fixed."""
     assert value.shape is not None, value
     return tuple(int(n) for n in value.shape)  # type: ignore[arg-type]
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Return the numbers of a constant; None for other values."""
+    """Return the numbers of a constant value; None if the value is not constant."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     array: Array = value.const_value.numpy()
@@ -63,32 +63,33 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 class EditableGraph:
-    """A graph whose nodes can be replaced."""
+    """Holds an ONNX graph whose nodes can be replaced; `ir` is the graph."""
 
     def __init__(self, model: ir.Model):
         self._model, self.ir = model, model.graph
 
     @classmethod
     def of(cls, model: onnx.ModelProto) -> EditableGraph:
-        """Open a model to rewrite it; the model itself stays as it is."""
+        """Return a graph to rewrite that is read from a model; the model stays as it is."""
         return cls(ir.from_proto(model))
 
     def to_proto(self) -> onnx.ModelProto:
-        """Return the graph as a model without the shapes of inner values."""
+        """Return the graph as an ONNX model without the shapes of inner values."""
         proto = ir.to_proto(self._model)
         del proto.graph.value_info[:]
         proto.ir_version, proto.producer_name, proto.producer_version = IR_VERSION, "edgefold", ""
         return proto
 
     def checked(self) -> onnx.ModelProto:
-        """Return the graph as a model with all shapes, without nodes that no output depends on."""
+        """Remove nodes that no output needs; return the checked graph as a model with shapes."""
         common.RemoveUnusedNodesPass()(self._model)
         return checked(self.to_proto())
 
     def nodes(self, *kinds: str) -> Iterator[ir.Node]:
-        """Yield nodes of some kinds, all shapes known, that have not been replaced meanwhile.
+        """Yield the nodes whose operator is one of `kinds` and whose shapes are all known.
 
-        A node that makes an output of the graph is left out: behind an Identity it is not.
+        Nodes that were replaced meanwhile are left out, and nodes that make an output of the graph.
+        A node whose result an Identity copies to the output is not left out.
         """
         for node in list(self.ir):
             if node.op_type in kinds and node.graph is not None:
@@ -99,7 +100,7 @@ class EditableGraph:
                     yield node
 
     def nodes_before(self, outputs: Collection[str], stop: Collection[str] = ()) -> set[ir.Node]:
-        """Return the nodes that outputs depend on, without those before a node of kind `stop`."""
+        """Return the nodes on which outputs depend, going back as far as operators of `stop`."""
         wanted = {value for value in self.ir.outputs if value.name in outputs}
         nodes = set()
         for node in reversed(self.ir):
@@ -110,7 +111,7 @@ class EditableGraph:
         return nodes
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return the constant of that name, by default of its content's, added on first use."""
+        """Return the constant `name`, added on first use; by default its content gives its name."""
         name = name or constant_name(array)
         if name not in self.ir.initializers:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
@@ -132,7 +133,7 @@ class EditableGraph:
         node_name: str | None = "",
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node before another or at the end; returns its outputs, without shapes yet."""
+        """Insert a node before another or at the end; return its outputs, which lack shapes."""
         outputs = [ir.Value(name=name) for name in names]
         node = ir.node(kind, inputs, attributes=settings, outputs=outputs, name=node_name)
         if before is None:
@@ -150,28 +151,28 @@ class EditableGraph:
         shapes: Sequence[Shape],
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node whose outputs have the types of other values, and shapes."""
+        """Insert a node before another; return its outputs, typed as `like`, with `shapes`."""
         outputs = self.insert(before, kind, inputs, [None] * len(like), None, **settings)
         for output, other, shape in zip(outputs, like, shapes, strict=True):
             output.shape, output.type = ir.Shape(shape), other.type
         return outputs
 
     def reshape(self, before: ir.Node, x: ir.Value, shape: Shape) -> ir.Value:
-        """Return a value in another shape: itself, if it has that shape."""
+        """Return a value in another shape, by a new Reshape before a node if the shape differs."""
         if shape_of(x) == shape:
             return x
         wanted = self.constant(np.array(shape, np.int64))
         return self.add(before, "Reshape", [x, wanted], [x], [shape])[0]
 
     def replace(self, old: ir.Value, new: ir.Value) -> None:
-        """Let every reader of a value read another; its node goes if nobody reads it."""
+        """Let every reader of `old` read `new`; remove the node of `old` if it has no reader."""
         ir.convenience.replace_all_uses_with(old, new)
         node = old.producer()
         if node is not None and not any(v.uses() or v.is_graph_output() for v in node.outputs):
             self.ir.remove(node, safe=True)
 
     def take_over(self, old: ir.Value, new: ir.Value) -> None:
-        """Let a value have the name, the readers, and the place among the outputs of another."""
+        """Give `new` the name and the readers of `old`, and its place among the graph's outputs."""
         new.name, new.type, new.shape = old.name, old.type, old.shape
         for index, output in enumerate(self.ir.outputs):
             if output is old:

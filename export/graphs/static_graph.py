@@ -1,4 +1,4 @@
-"""Read ONNX graphs with fixed shapes, without subgraphs, with initializers inside.
+"""Read ONNX graphs with fixed shapes and without subgraphs, whose constants lie inside.
 
 `edgefold.export.graphs.rewriting` changes such graphs.
 """
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def shapes_of(model: onnx.ModelProto) -> dict[str, Shape]:
-    """Return the shapes of all values that have one; a length that is not fixed is 0."""
+    """Return the shape of each value that has one, by name; a length that is not fixed is 0."""
     graph = model.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
@@ -28,7 +28,7 @@ def shapes_of(model: onnx.ModelProto) -> dict[str, Shape]:
 
 
 def dtypes_of(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """Return the element types of all values that are tensors."""
+    """Return the element type of each value that is a tensor, by name."""
     graph = model.graph
     numbers = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
@@ -39,19 +39,20 @@ def dtypes_of(model: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
 
 
 def constants_of(model: onnx.ModelProto) -> dict[str, Array]:
-    """Return the initializers' values."""
+    """Return the numbers of the graph's initializers (its constants) by name."""
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def attribute(node: NodeProto, name: str, default: Any) -> Any:
-    """Return an attribute's value, or the default."""
+    """Return the value of a node's attribute, or the default if the node does not have it."""
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the shapes of all values; integers are followed where that succeeds.
+    """Return the model with the shapes of all values, as ONNX infers them.
 
-    ONNX takes every short integer tensor for a shape and refuses (2, 1) minus (5,) of them.
+    ONNX computes short integer tensors, too, because shapes may depend on them. It takes each for a
+    shape and refuses (2, 1) minus (5,), for example; then shapes are inferred without that.
     """
     infer = partial(onnx.shape_inference.infer_shapes, model, check_type=True, strict_mode=True)
     try:
@@ -61,7 +62,7 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def checked(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the shapes of all values, once ONNX found it valid."""
+    """Check a model with ONNX's checker, and return it with the shapes of all values."""
     model = inferred(model)
     onnx.checker.check_model(model, full_check=True)
     return model

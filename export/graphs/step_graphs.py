@@ -1,7 +1,7 @@
-"""Step graphs with static shapes and named tensors, and the state that they share.
+"""Define step graphs: one ONNX graph for each step of a model, and the state that they share.
 
-Whoever makes step graphs (the exporter of PyTorch models, the importer of ONNX files) makes these;
-whoever works on them (precision, counting, the bundle's writer) knows nothing else.
+All shapes are fixed and all tensors have names. The exporter of PyTorch models and the importer of
+ONNX files make step graphs; precision, counting and the bundle's writer know nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgefold.runtime.bundle.manifest import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Widths of the graphs: points of a chunk, targets of a query, streams."""
+    """Holds the sizes of graphs: points of a chunk, targets of a query, number of streams."""
 
     chunk: int
     targets: int
@@ -28,15 +28,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """One file of a bundle.
+    """Holds the ONNX graph of one step of a model; it becomes one file of a bundle.
 
     Attributes:
-        name: Of the file, without its ending: "query_one".
-        step: What it does: "update", "condition", "consolidate", "refresh", "query" or "step".
-        width: Points or targets of one call; 0 for consolidate and refresh.
-        model: Static shapes everywhere, weights inside; checked.
-        inputs, outputs: In the graph's order, with their roles.
-        precision: "float32", "float16" or "int8".
+        name: Name of the file without its ending, as "query_one".
+        step: The step: "update", "condition", "consolidate", "refresh", "query" or "step".
+        width: Number of points or targets of one call; 0 for consolidate and refresh.
+        model: The checked ONNX graph, with fixed shapes everywhere and its weights inside.
+        inputs, outputs: The tensors of the graph in its order, with their roles.
+        precision: Element type of its products: "float32", "float16" or "int8".
     """
 
     name: str
@@ -50,17 +50,20 @@ class StepGraph:
 
 @dataclass(frozen=True, slots=True)
 class StepGraphs:
-    """All graphs of one model in one precision.
+    """Holds all step graphs of one model in one precision, and facts of its state.
 
     Attributes:
-        state: Each state tensor's first value, (B, ...), in the manifest's order.
-        rings: Axis of each state tensor of which a step gives one new row (role "row").
-        slots: Of rings whose step says where the row goes: the name of that output (role "slot").
-        cache: Shape and type of each tensor that refresh writes and query reads.
-        consolidate_every: Points after which `consolidate` must run; 0 for never.
-        capacity: Points that the state holds; 0 where any number fits.
-        when_full: What becomes of a point beyond that.
-        n_streams: B.
+        steps: The graphs.
+        state: First value of each state tensor, (B, ...), by name in the manifest's order.
+        cache: Shape and type of each tensor that refresh writes and query reads, by name.
+        rings: Axis of the rows of each ring, by name. A ring is a state tensor of which a step
+            returns only one new row (role "row").
+        slots: Name of the output (role "slot") that says where a ring's row goes, by the ring's
+            name; rings whose rows follow each other have none.
+        consolidate_every: Number of points after which `consolidate` must run; 0 for never.
+        capacity: Number of points that the state holds; 0 where any number fits.
+        when_full: Rule for a point beyond the capacity: "refuse", "overwrite" or "reservoir".
+        n_streams: Number of streams (B).
     """
 
     steps: tuple[StepGraph, ...]
@@ -74,5 +77,5 @@ class StepGraphs:
     n_streams: int = 1
 
     def of_step(self, step: str) -> list[StepGraph]:
-        """All graphs of a step, narrowest first."""
+        """Return all graphs of a step, the one with the smallest width first."""
         return sorted((g for g in self.steps if g.step == step), key=lambda graph: graph.width)

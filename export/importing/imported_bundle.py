@@ -1,4 +1,4 @@
-"""Write an ONNX file made elsewhere as a bundle, and compare the bundle with the file itself."""
+"""Write an ONNX file of any origin as a bundle, and compare the bundle with the file."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ def import_bundle(
     force: bool = False,
     progress: Callable[[str], None] = lambda line: None,
 ) -> ExportReport:
-    """Import a file and write it as a bundle.
+    """Import an ONNX file, write it as a bundle, and compare the bundle with the file.
 
     Args:
         path: The ONNX file.
-        out: The bundle's folder.
-        config: What the file's inputs and outputs are.
-        n_steps: Length of the golden stream, which ONNX Runtime records from the file itself.
+        out: Folder that becomes the bundle.
+        config: Meaning of the file's inputs and outputs.
+        n_steps: Number of steps of the golden stream, for which ONNX Runtime runs the file itself.
         force: Whether an older bundle at the same place is replaced.
-        progress: Called with a line per stage.
+        progress: Function that is called with one line of text at each stage.
 
     Raises:
-        ExportError: The file cannot be imported, its graph answers otherwise, or `out` is taken.
+        ExportError: The file cannot be imported, the bundle predicts something else, or something
+            lies at `out`.
     """
     with new_folder(out, force) as folder:
         progress(f"importing {path}")
@@ -69,7 +70,7 @@ def _subject(path: Path, imported: Imported, n_inputs: int) -> ExportSubject:
 
 
 def _recorded(reference: Reference) -> GoldenRecording:
-    """Make a golden stream of the file's own answers; it computes in float32 only."""
+    """Make a golden stream of the file's own answers, which are also its float32 predictions."""
     n_streams, n_steps = reference.x.shape[:2]
     moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
     nothing = np.zeros((n_streams, n_steps, 0))

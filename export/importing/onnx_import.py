@@ -1,12 +1,12 @@
-"""Import an ONNX file that keeps its state in its inputs and outputs, whoever made it.
+"""Import an ONNX file of any origin that keeps its state in its inputs and outputs.
 
     x ──┬── columns of one input, in its shape ────┐
         └── columns of another, in its shape ──────┤
     constants (a sampling rate, ...) ──────────────┼─> the file's graph ─┬─> predictions
     state ─────────────────────────────────────────┘                     └─> next_<state>
 
-`import_onnx` makes the one graph of a filter, `step`, from all of it; `record_reference` runs the
-file as it is, with the same x, so that the two can be compared.
+`import_onnx` makes one graph of all this, the `step` of a filter; `record_reference` runs the file
+as it is, with the same x, so that both can be compared.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ OWN = "edgefold."  # before the names of the bundle, so that they never meet tho
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The answers of a file itself along a stream.
+    """Holds the predictions of an ONNX file itself along a stream.
 
     Attributes:
-        x: (B, N, X), float32.
-        predictions: By their names in the bundle, (B, N, *shape), float32.
-        state: After the last step, by name in the bundle.
+        x: Inputs of all steps, (B, N, X), float32.
+        predictions: Predictions by their names in the bundle, (B, N, *shape), float32.
+        state: State after the last step, by name in the bundle.
     """
 
     x: NDArray[np.float32]
@@ -64,10 +64,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A file as a model of the filtering kind.
+    """Holds an imported file as a model of the filtering kind.
 
     Attributes:
-        prediction: Tensors whose meaning only the user knows.
+        graphs: The model's step graphs.
+        prediction: Kind of the predictions: tensors whose meaning only the user knows.
     """
 
     graphs: StepGraphs
@@ -77,15 +78,16 @@ class Imported:
 def import_onnx(
     path: Path, config: ImportConfig, progress: Callable[[str], None] = lambda line: None
 ) -> Imported:
-    """Make a filter's step graph of a file.
+    """Make the step graph of a filter from an ONNX file.
 
     Args:
         path: The file.
-        config: What its inputs and outputs are.
-        progress: Called with a line for each decision that the user did not make.
+        config: Meaning of the file's inputs and outputs.
+        progress: Function that is called with a line for each decision that the user did not make.
 
     Raises:
-        ExportError: The file cannot be read, is ambiguous, or holds what no static graph can say.
+        ExportError: The file cannot be read, is ambiguous, or holds something that a static graph
+            cannot do.
     """
     model = _load(path)
     interface = read_interface(model, config)
@@ -122,7 +124,7 @@ def import_onnx(
 
 
 def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph:
-    """A graph's inputs and outputs with their roles, which their names tell."""
+    """Return a graph with the roles of its inputs and outputs, which follow from their names."""
     shapes, dtypes = shapes_of(model), dtypes_of(model)
     roles = {"x": "points.x", "finite": "finite", **dict.fromkeys(predictions, "prediction")}
 
@@ -153,14 +155,14 @@ def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
 def record_reference(
     path: Path, config: ImportConfig, n_steps: int, x: NDArray[np.float32] | None = None
 ) -> Reference:
-    """Run the file itself in ONNX Runtime, fed by hand.
+    """Run the ONNX file itself in ONNX Runtime, with the state passed from step to step.
 
     Args:
         path: The file.
-        config: As for `import_onnx`.
-        n_steps: N, where no x is given; then numbers from a normal distribution are drawn, and
-            whole numbers 0 and 1 for inputs that are not floating.
-        x: (B, N, X), the new elements of all inputs side by side.
+        config: Meaning of the file's inputs and outputs, as for `import_onnx`.
+        n_steps: Number of steps (N) if no x is given; then numbers are drawn from a normal
+            distribution, and whole numbers 0 and 1 for inputs that are not floating.
+        x: The new elements of all inputs at each step, side by side, (B, N, X).
     """
     interface = read_interface(_load(path), config)
     x = _drawn(interface, n_steps) if x is None else x
@@ -206,8 +208,8 @@ def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]
 
     Args:
         model: The file.
-        interface: What its inputs and outputs are.
-        bare: Predictions without an axis of streams, which get one.
+        interface: Meaning of the file's inputs and outputs.
+        bare: Names of predictions without an axis of streams, to which one is added.
     """
     wrapped = ir.from_proto(model)
     wrapper = _Wrapper(wrapped)
@@ -228,10 +230,11 @@ def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]
 
 
 class _Wrapper:
-    """Puts nodes before and behind a file's graph, between it and the bundle's interface.
+    """Puts nodes before and after a file's graph, to connect it with a bundle's inputs and outputs.
 
     Attributes:
-        outputs: The file's own ones by name.
+        graph: The graph that is changed.
+        outputs: The file's own outputs by name.
     """
 
     def __init__(self, model: ir.Model):
@@ -247,29 +250,29 @@ class _Wrapper:
                 value.type = None  # perhaps that of inputs of other types
 
     def first(self, kind: str, inputs: Sequence[ir.Value], **settings: Any) -> ir.Value:
-        """Add a node before the file's graph."""
+        """Add a node before the file's graph, and return its first output."""
         return self.graph.insert(self._start, kind, inputs, **settings)[0]
 
     def last(self, kind: str, inputs: Sequence[ir.Value], **settings: Any) -> ir.Value:
-        """Add a node behind the file's graph."""
+        """Add a node after the file's graph, and return its first output."""
         return self.graph.insert(None, kind, inputs, **settings)[0]
 
     def constant(self, array: Array) -> ir.Value:
-        """Add a constant."""
+        """Add a constant array to the graph, and return its value."""
         return self.graph.constant(array, f"{OWN}constant_{len(self.graph.ir.initializers)}")
 
     def numbers(self, *numbers: int) -> ir.Value:
-        """Add a constant of whole numbers."""
+        """Add a constant array of whole numbers to the graph, and return its value."""
         return self.constant(np.array(numbers))
 
     def take(self, name: str, dtype: ir.DataType, shape: Shape) -> ir.Value:
-        """Add an input of the bundle's graph."""
+        """Add an input to the bundle's graph, and return its value."""
         value = ir.Value(name=OWN + name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
         self.graph.ir.inputs.append(value)
         return value
 
     def fill(self, name: str, value: ir.Value) -> None:
-        """Let the file's graph read a value instead of its input."""
+        """Let the file's graph read a value instead of its input `name`."""
         old = self._inputs[name]
         ir.convenience.replace_all_uses_with(old, value)
         self.outputs |= {n: value for n, output in self.outputs.items() if output is old}
@@ -277,13 +280,13 @@ class _Wrapper:
     def give(
         self, name: str, dtype: ir.DataType, value: ir.Value, shape: Shape | None = None
     ) -> None:
-        """Add an output of the bundle's graph."""
+        """Add an output to the bundle's graph that copies a value."""
         (end,) = self.graph.insert(None, "Identity", [value], [OWN + name])
         end.type, end.shape = ir.TensorType(dtype), None if shape is None else ir.Shape(shape)
         self.graph.ir.outputs.append(end)
 
     def feed(self, interface: Interface) -> None:
-        """Fill the file's inputs from x and from what overlaps."""
+        """Fill the file's inputs from x, and from the elements that overlap with the last step."""
         sources = interface.sources
         if len(sources) > 1:
             x = self.take("x", FLOAT, (interface.n_streams, sum(interface.columns)))
@@ -303,9 +306,10 @@ class _Wrapper:
             self.fill(source.name, value)
 
     def check(self, interface: Interface) -> None:
-        """Add `finite`: the sum of the small state tensors, for each stream.
+        """Add the output `finite`, (B,): for each stream the sum of its small state tensors.
 
-        Where the streams lie in a state of several is not known; there, predictions are summed.
+        With several streams it is not known on which axis of the state they lie; then predictions
+        are summed instead.
         """
         chosen = [identifier(name) for name in interface.predictions]
         if interface.n_streams == 1:
@@ -328,7 +332,7 @@ class _Wrapper:
 
 
 def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:
-    """One step's x (B, X) as the new elements of each source."""
+    """Return the new elements of each source, cut from one step's x (B, X)."""
     parts = np.split(row, np.cumsum(interface.columns)[:-1], axis=1)
     return [
         part.reshape(source.new_shape).astype(source.dtype)
@@ -337,7 +341,7 @@ def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:
 
 
 def _drawn(interface: Interface, n_steps: int) -> NDArray[np.float32]:
-    """Made-up x, (B, N, X)."""
+    """Draw random inputs x, (B, N, X)."""
     random = np.random.default_rng(0)
     parts = []
     for source, n_columns in zip(interface.sources, interface.columns, strict=True):

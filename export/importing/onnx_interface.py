@@ -1,6 +1,6 @@
-"""Decide which inputs and outputs of somebody's ONNX file are state, and which arrive or leave.
+"""Decide which inputs and outputs of an ONNX file are state, and which are data of one step.
 
-Nothing is decided in doubt: what is ambiguous is refused with a list of all inputs and outputs.
+An ambiguous file is refused with a list of all its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ FILLERS = {
     *("in", "out", "input", "output", "init", "initial", "new", "next", "old", "prev", "previous"),
     *("past", "present", "current", "last", "updated"),
 }
-"""Words that only say whether a tensor is the state before a step or after it."""
+"""Words in names that only say whether a tensor is the state before a step or after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportConfig:
-    """The user's decisions about a file; inputs and outputs have their names in the file.
+    """Holds the user's decisions about an ONNX file; they use the names of the file.
 
     Attributes:
-        state: The output that is the next value of each input that is state. Empty: pairs of one
-            shape and similar names, if there is no doubt.
-        inputs: Shapes of what arrives at each step, and of any given state without a fixed one.
+        state: For each input that is state, the output that is its next value. If empty, inputs and
+            outputs of one shape and similar names are paired, if there is no doubt.
+        inputs: Shapes of inputs that get new data at each step, and of state without a fixed shape.
         constants: Values of inputs that never change.
-        outputs: The predictions; empty for every output that is not state.
-        overlap: By input, how many elements of its last axis are the last ones of the step before.
-            These become state, and a step takes the new elements alone.
-        initial: The first state, by its name in the bundle; zeros otherwise.
-        n_streams: Streams served side by side (B), the first axis of inputs and predictions.
+        outputs: Outputs that are predictions; if empty, every output that is not state.
+        overlap: Number of elements of an input's last axis that repeat the last ones of the step
+            before, by input. These become state, and a step takes only the new elements.
+        initial: First value of a state tensor, by its name in the bundle; 0 for others.
+        n_streams: Number of streams (B) that are served at the same time; it is the length of the
+            first axis of inputs and predictions.
         reorder_sums: Whether convolutions may become products that add in another order, which is
             faster; predictions then differ from the file's in the last digits of float32.
     """
@@ -56,7 +57,10 @@ class ImportConfig:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An input of the file that is filled from x, `overlap` elements of each row excepted."""
+    """Describes an input of the file that is filled from x, the new data of a step.
+
+    The first `overlap` elements of its last axis come from the step before instead.
+    """
 
     name: str
     shape: Shape
@@ -65,7 +69,7 @@ class Source:
 
     @property
     def new_shape(self) -> Shape:
-        """Shape of what one step brings."""
+        """Return the shape of the new elements of one step."""
         return (*self.shape[:-1], self.shape[-1] - self.overlap) if self.overlap else self.shape
 
     @property
@@ -74,13 +78,13 @@ class Source:
 
     @property
     def context(self) -> str:
-        """Name of the state tensor that keeps the overlap."""
+        """Return the name of the state tensor that keeps the overlap."""
         return f"{identifier(self.name)}_context"
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A state tensor of the file: its input and the output that is its next value."""
+    """Describes a state tensor of the file: its input, and the output that is its next value."""
 
     input: str
     output: str
@@ -90,12 +94,15 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Every input of a file, and the outputs in use.
+    """Holds the meaning of every input of a file, and of the outputs that are used.
 
     Attributes:
-        sources: In the order of their columns in x.
+        sources: Inputs that are filled from x, in the order of their columns.
+        state: Inputs and outputs that are state.
+        constants: Values of inputs that never change, by input.
         initial: First value of each state tensor, by its name in the bundle.
-        predictions: Outputs.
+        predictions: Names of the outputs that are predictions.
+        n_streams: Number of streams (B).
     """
 
     sources: tuple[Source, ...]
@@ -107,7 +114,7 @@ class Interface:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Columns of x that each source takes, for one stream."""
+        """Return the number of columns of x that each source takes, for one stream."""
         return tuple(
             int(np.prod(source.new_shape, dtype=np.int64)) // self.n_streams
             for source in self.sources
@@ -115,15 +122,15 @@ class Interface:
 
 
 def identifier(name: str) -> str:
-    """A name of the file as one that Python can spell."""
+    """Return a name of the file as a Python identifier."""
     return re.sub(r"\W", "_", name).lstrip("_0123456789") or "value"
 
 
 def read_interface(model: onnx.ModelProto, config: ImportConfig) -> Interface:
-    """Decide what each input and output is.
+    """Decide the meaning of each input and output of a file.
 
     Raises:
-        ExportError: A name is unknown, a shape is open, or there is more than one answer.
+        ExportError: A name is unknown, a shape is not fixed, or the meaning is ambiguous.
     """
     return _Reader(model, config).interface()
 
@@ -205,7 +212,7 @@ class _Reader:
         return initial
 
     def _bind(self, name: str, shape: Shape) -> None:
-        """Take an input's shape, and what it says about lengths that other inputs share."""
+        """Record an input's shape, and the lengths of named axes that other inputs may share."""
         declared = _dimensions(self._inputs[name])
         fits = declared is None or len(declared) == len(shape)
         for symbol, length in zip(declared or (), shape, strict=False):
@@ -215,7 +222,7 @@ class _Reader:
             self._refuse(f"{name} cannot have shape {shape}")
 
     def _shape(self, name: str) -> Shape:
-        """An input's fixed shape."""
+        """Return the fixed shape of an input; refuse the file if the shape is open."""
         if name in self._config.inputs:
             return tuple(self._config.inputs[name])
         declared = _dimensions(self._inputs[name])
@@ -226,7 +233,7 @@ class _Reader:
         return tuple(length for length in lengths if length is not None)
 
     def _guessed_state(self) -> dict[str, str]:
-        """Inputs and outputs of equal type, shape and name, apart from `FILLERS`."""
+        """Pair inputs and outputs of equal type, shape and name, apart from words of `FILLERS`."""
         state: dict[str, str] = {}
         for name, info in self._inputs.items():
             if name in self._config.constants or name in self._config.inputs:
@@ -250,7 +257,7 @@ class _Reader:
 
 
 def _alike(before: ValueInfoProto, after: ValueInfoProto) -> bool:
-    """Whether an output may be the next value of an input."""
+    """Return whether an output may be the next value of an input."""
     one, other = _dimensions(before), _dimensions(after)
     same = _dtype(before) == _dtype(after) and len(one or ()) == len(other or ())
     for a, b in zip(one or (), other or (), strict=False):
@@ -269,7 +276,7 @@ def _dtype(info: ValueInfoProto) -> np.dtype[Any]:
 
 
 def _dimensions(info: ValueInfoProto) -> list[int | str | None] | None:
-    """Lengths, names of lengths that are open, None where nothing is known."""
+    """Return the length of each axis: a number, a name if it is open, or None if unknown."""
     tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return None

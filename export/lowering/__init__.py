@@ -1,1 +1,1 @@
-"""From a model's steps to ONNX graphs."""
+"""Turn the steps of a PyTorch model into ONNX graphs."""

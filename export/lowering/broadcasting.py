@@ -1,15 +1,16 @@
-"""Clean-up around broadcasting, places and parts, bit by bit the same numbers.
+"""Remove nodes around broadcasting, indexing and joining; results stay the same bit by bit.
 
-    broadcast    what only adds axes of length 1 in front, or repeats, goes before operators that
-                 broadcast to the same shape by themselves
-    keep_axes    a reduction keeps its axes, or does not, as the Reshape behind it wants
-    pick         a Slice of one place, whose axis is then removed, is a Gather of that place
-    choose       a GatherElements of the same places along all other axes is a Gather
-    parts        a part of a Concat that one of its inputs is, is that input
-    truth        a truth value that became a number and is compared with 0 is that truth value
+    broadcast    removes an Expand, or a Reshape that adds axes of length 1 in front, before
+                 operators that broadcast to the same shape themselves
+    keep_axes    lets a reduction keep or drop its axes, as the Reshape behind it does
+    pick         makes a Gather of a Slice of one place and the Reshape that removes its axis
+    choose       makes a Gather of a GatherElements that takes the same places along all other axes
+    parts        reads the input of a Concat where a Slice or Split takes just that part out again
+    truth        reads a truth value itself where it was cast to a number and compared with 0
 
-PyTorch's `scale[..., None]`, `expand`, `unbind` and `mask.float() > 0` leave these: a tenth of the
-nodes of a step that works on many small tensors.
+PyTorch's `scale[..., None]`, `expand`, `unbind` and `mask.float() > 0` make these nodes: a tenth of
+the nodes of a step that works on many small tensors. Each function returns whether it changed the
+graph.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ BROADCASTING, REDUCTIONS = having("broadcasts"), having("reduces")
 
 
 def broadcast(g: EditableGraph) -> bool:
-    """Let operators that broadcast read what was not yet widened."""
+    """Let operators that broadcast read the value before an Expand; return whether one does now."""
     changed = False
     for node in g.nodes(*BROADCASTING):
         for index, value in enumerate(node.inputs):
@@ -51,7 +52,7 @@ def broadcast(g: EditableGraph) -> bool:
 
 
 def _narrower(value: ir.Value | None) -> ir.Value | None:
-    """Return the value that one repeats, or has with other axes of length 1 in front."""
+    """Return the value before an Expand, or before a Reshape by axes of length 1 in front."""
     if (expand := made_by(value, "Expand")) is not None:
         return expand.inputs[0]
     reshaped = made_by(value, "Reshape")
@@ -62,14 +63,14 @@ def _narrower(value: ir.Value | None) -> ir.Value | None:
 
 
 def _without_front(shape: Shape) -> Shape:
-    """A shape without the axes of length 1 in front."""
+    """Return a shape without the axes of length 1 in front."""
     while shape[:1] == (1,):
         shape = shape[1:]
     return shape
 
 
 def keep_axes(g: EditableGraph) -> bool:
-    """Let a reduction give the shape that the Reshape behind it makes."""
+    """Let reductions give the shape that the Reshape behind them makes; True if one changed."""
     changed = False
     for node in g.nodes(*REDUCTIONS):
         reshaped, source = only_reader(node, "Reshape"), node.inputs[0]
@@ -88,7 +89,7 @@ def keep_axes(g: EditableGraph) -> bool:
 
 
 def _axes(node: ir.Node, n_axes: int) -> set[int]:
-    """The axes that a reduction takes together; none where they are not said."""
+    """Return the axes that a reduction joins; empty where the node does not name them."""
     if node.op_type.startswith("Arg"):
         axes = [attribute(node, "axis", 0)]
     elif len(node.inputs) > 1:
@@ -100,7 +101,7 @@ def _axes(node: ir.Node, n_axes: int) -> set[int]:
 
 
 def pick(g: EditableGraph) -> bool:
-    """Make one Gather of a Slice of one place and the Reshape that removes its axis."""
+    """Make one Gather of a Slice of one place and the Reshape that drops its axis; True if any."""
     changed = False
     for node in g.nodes("Reshape"):
         cut = made_by(node.inputs[0], "Slice")
@@ -121,7 +122,7 @@ def pick(g: EditableGraph) -> bool:
 
 
 def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
-    """The first place that a Slice takes along an axis; None where that is not constant."""
+    """Return the first place that a Slice takes along an axis; None where it is not constant."""
     starts = constant(cut.inputs[1])
     axes = constant(cut.inputs[3]) if len(cut.inputs) > 3 else np.arange(n_axes)
     if starts is None or axes is None:
@@ -131,7 +132,7 @@ def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
 
 
 def choose(g: EditableGraph) -> bool:
-    """Make a Gather of a GatherElements that takes the same places along all other axes."""
+    """Make a Gather of each GatherElements that takes the same places along all other axes."""
     changed = False
     for node in g.nodes("GatherElements"):
         data, places = node.inputs
@@ -154,7 +155,7 @@ def choose(g: EditableGraph) -> bool:
 
 
 def parts(g: EditableGraph) -> bool:
-    """Read the input of a Concat where a Slice or a Split takes just that out again."""
+    """Read the input of a Concat where a Slice or a Split takes just that part out again."""
     changed = False
     for node in g.nodes("Slice", "Split"):
         whole = made_by(node.inputs[0], "Concat")
@@ -176,7 +177,7 @@ def parts(g: EditableGraph) -> bool:
 
 
 def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, int]]]:
-    """The outputs of a Slice or a Split along an axis of length n, with the places they take."""
+    """Return each output of a Slice or Split along an axis of length n, with its (start, end)."""
     if node.op_type == "Slice":
         out, data = node.outputs[0], node.inputs[0]
         steps = constant(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
@@ -195,7 +196,7 @@ def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, 
 
 
 def truth(g: EditableGraph) -> bool:
-    """Compare no number with 0 that is 1 for true and 0 for false."""
+    """Read a truth value itself where it was cast to a number and compared with 0."""
     changed = False
     for node in g.nodes("Greater"):
         number, bound = node.inputs

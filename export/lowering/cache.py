@@ -1,7 +1,8 @@
-"""Finished graphs on disk, by what they were made of: the second export of a model is quick.
+"""Keep finished graphs on disk, so that the second export of the same model is quick.
 
-Translation to ONNX takes most of an export's time. A key covers everything that it depends on: the
-traced program with its constants, this folder's sources, and the versions of what translates.
+Translation to ONNX takes most of an export's time. Graphs are found by a key: a hash of everything
+that they depend on, which is the traced program with its constants, the sources of the lowering,
+and the versions of the packages that translate.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from edgefold.export.lowering.trace import StepFunction
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx_ir")
 MAX_BYTES = 512 << 20
-"""Bytes of all entries together; the longest unused go first."""
+"""Largest number of bytes of all entries together; those unused for longest are removed first."""
 
 
 def key_of(program: torch.export.ExportedProgram, steps: Sequence[StepFunction]) -> str:
-    """Return a name for everything that a program's graphs depend on."""
+    """Return the key of a program's graphs: a hash of everything that they depend on, in hex."""
     digest = hashlib.sha256()
     for package in PACKAGES:
         digest.update(f"{package} {importlib.metadata.version(package)};".encode())
@@ -51,7 +52,7 @@ def key_of(program: torch.export.ExportedProgram, steps: Sequence[StepFunction])
 
 
 class GraphCache:
-    """A folder of entries; anything wrong with one means that it is made again."""
+    """Keeps graphs in a folder, one entry for each key; a damaged entry counts as missing."""
 
     def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES):
         root = os.environ.get("EDGEFOLD_CACHE") or Path.home() / ".cache" / "edgefold"
@@ -59,7 +60,7 @@ class GraphCache:
         self.max_bytes = max_bytes
 
     def read(self, key: str) -> dict[str, onnx.ModelProto] | None:
-        """The graphs of a key; None if they are not there or damaged."""
+        """Return the graphs of a key by step; None if they are missing or damaged."""
         path = self.folder / f"{key}.zip"
         try:
             with zipfile.ZipFile(path) as archive:  # reading compares each file's checksum
@@ -71,7 +72,7 @@ class GraphCache:
         return graphs
 
     def write(self, key: str, graphs: Mapping[str, onnx.ModelProto]) -> None:
-        """Keep graphs, if the disk lets us, and remove the longest unused beyond the bound."""
+        """Write the graphs of a key, if the disk allows it; remove old entries over `max_bytes`."""
         temporary = self.folder / f"{key}.{os.getpid()}.tmp"
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)

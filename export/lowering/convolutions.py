@@ -1,14 +1,14 @@
-"""Convolutions over a few positions as matrix products.
+"""Write convolutions over a few positions as matrix products.
 
-A streaming model convolves a few positions a step, for which the kernels of convolutions are slow:
-onnxruntime takes 22 µs for 128 channels, 3 taps and 4 positions, and 9 µs for the same as a product
-of rows. So one-dimensional convolutions with at most `MOST` output positions become products, and
-what lies between two of them stays in rows, one for each position:
+In a step, a streaming model convolves a few positions, for which the kernels of convolutions are
+slow: onnxruntime takes 22 µs for 128 channels, 3 taps and 4 positions, and 9 µs for the same as a
+product of rows. So one-dimensional convolutions with at most `MOST` output positions become
+products, and the nodes between two of them work on rows, one row for each position:
 
     (B, C, T) ──> rows (B*T, C) ──> windows (B*T', taps*C) ──> Gemm ──> rows ──> ... ──> (B, C', T')
 
-From about 16 positions on, a convolution is as fast, and small weights are not worth the way into
-rows and back (`LEAST`). Taps that only ever read padding are left out.
+From about 16 positions on, a convolution is as fast, and for small weights the reshaping into rows
+and back costs more than it saves (`LEAST`). Taps that only ever read padding are left out.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from edgefold.export.graphs.rewriting import EditableGraph, Shape, attribute, co
 
 MOST = 16
 LEAST = 8192
-"""Elements of a weight. A network of three convolutions took 1.3 times as long with 16 channels
-(up to 1280 elements), and 0.9 times with 64 (from 8192 on)."""
+"""Smallest number of elements of a weight for which a product is used. With products, a network of
+three convolutions took 1.3 times as long with 16 channels (up to 1280 elements), and 0.9 times with
+64 (from 8192 on)."""
 ONE_SUM = 256
-"""onnxruntime's products add up to so many numbers one by one, and beyond that sums of so many. Its
-convolutions of more than one output position always add one by one."""
+"""Largest number of terms that onnxruntime's products add one by one; longer sums are made of parts
+of this length. Its convolutions of more than one output position always add one by one."""
 UNARY, BINARY = having("unary"), having("binary")
 PADDING = -1  # in place of a position
 
@@ -39,12 +40,12 @@ Indices = NDArray[np.int64]
 
 
 def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.ModelProto:
-    """Return the graph with its short convolutions as products.
+    """Return a graph whose short convolutions are written as products.
 
     Args:
         model: A graph with fixed shapes.
-        reorder_sums: Whether sums may be added in another order than a convolution does, which
-            rounds otherwise. Else few convolutions qualify: those of one channel.
+        reorder_sums: Whether sums may be added in another order than in a convolution, so that
+            rounding differs. If not, only the few convolutions of one channel are changed.
     """
     graph = EditableGraph.of(model)
     converter = _RowConverter(graph, reorder_sums)
@@ -54,9 +55,9 @@ def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.Model
 
 
 class _RowConverter:
-    """Gives some values a second form in rows, from which their first one is made again.
+    """Rewrites nodes so that they work on rows, and makes the original form from the rows again.
 
-    The graph's check removes the form that nobody reads.
+    The check of the graph removes the form of a value that nobody reads.
     """
 
     def __init__(self, graph: EditableGraph, reorder_sums: bool):
@@ -65,7 +66,7 @@ class _RowConverter:
         self._node: ir.Node  # the one in front of which nodes are inserted
 
     def visit(self, node: ir.Node) -> None:
-        """Let a node work on rows if it can."""
+        """Rewrite a node to work on rows, if it can."""
         self._node = node
         if self._is_short(node):
             results = [self._product(node)]
@@ -95,7 +96,7 @@ class _RowConverter:
         return joined and worth and shape[2] <= MOST and (in_order or self._reorder_sums)
 
     def _inputs_in_rows(self, node: ir.Node) -> list[ir.Value | None] | None:
-        """Inputs with which a node works on rows; None where it cannot, or has no rows to read."""
+        """Return inputs with which a node works on rows; None if it cannot, or reads no rows."""
         first, *others = node.inputs
         if not any(value in self._rows for value in node.inputs):
             return None
@@ -118,7 +119,7 @@ class _RowConverter:
         return None if None in operands else operands
 
     def _operand(self, value: ir.Value, out: Shape) -> ir.Value | None:
-        """An operand of an element-wise node: rows, one number, or one number for each channel."""
+        """Return an operand as rows, one number, or one number for each channel; else None."""
         if value in self._rows and shape_of(value) == out:
             return self._rows[value]
         array = constant(value)
@@ -129,7 +130,7 @@ class _RowConverter:
         return self._constant(array.reshape(-1))
 
     def _product(self, node: ir.Node) -> ir.Value:
-        """Write the convolution as a product of windows."""
+        """Insert the product of windows that replaces a convolution; return its rows (B*T', C')."""
         x, weight = node.inputs[0], constant(node.inputs[1])
         assert x is not None and weight is not None
         batch, channels, length = shape_of(x)
@@ -149,7 +150,7 @@ class _RowConverter:
         return self._add("Gemm", [windows, factor, *node.inputs[2:]])
 
     def _windows(self, rows: ir.Value, positions: Indices, shape: Shape) -> ir.Value:
-        """Rows (B*T, C) -> (B*T', taps*C), what each output position reads."""
+        """Gather from rows (B*T, C) what each output position reads: windows (B*T', taps*C)."""
         batch, channels, length = shape
         block = _block(positions, length)
         starts = positions[:, ::block]
@@ -166,7 +167,7 @@ class _RowConverter:
         return self._reshape(rows, (len(places), positions.shape[1] * channels))
 
     def _reshape(self, value: ir.Value, shape: Shape) -> ir.Value:
-        """A value in another shape; where it had that shape already, a later pass removes it."""
+        """Insert a Reshape and return its value; a later pass removes it if it changes nothing."""
         return self._add("Reshape", [value, self._constant(np.array(shape))])
 
     def _constant(self, array: NDArray[Any]) -> ir.Value:
@@ -181,7 +182,7 @@ def _settings(node: ir.Node) -> dict[str, Any]:
 
 
 def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
-    """(T', taps): the input position that each tap of each output reads."""
+    """Return the input position that each tap of each output reads, (T', taps), or PADDING."""
     (step,), (dilation,) = (attribute(node, name, [1]) for name in ("strides", "dilations"))
     first = np.arange(n_out)[:, None] * step - attribute(node, "pads", [0, 0])[0]
     positions: Indices = first + np.arange(n_taps) * dilation
@@ -189,7 +190,7 @@ def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
 
 
 def _block(positions: Indices, length: int) -> int:
-    """The most neighbouring rows that are only ever read together, so that they can be one row."""
+    """Return how many neighbouring rows, at most, are always read together and can be one row."""
     n_taps = positions.shape[1]
     for block in range(math.gcd(length, n_taps), 1, -1):
         starts = positions[:, ::block]

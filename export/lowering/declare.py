@@ -1,4 +1,4 @@
-"""Which steps a model has, what each reads and writes, and whether it keeps the contract."""
+"""Find the steps of a model and what each reads and writes, and check the contract."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from edgefold.runtime.errors import ExportError
 from edgefold.train.contract import FINITE, StreamingModel, is_filter, overrides
 
 Arguments = dict[str, dict[str, Tensor]]
-"""The arguments of a step: tensors by role and name."""
+"""The arguments of a step: its tensors by role, then by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One argument of a step."""
+    """Describes one argument of a step by its role, its name and an example tensor."""
 
     role: str
     name: str
@@ -40,8 +40,8 @@ class StepDeclarer:
     """Finds the steps of a model that was rewritten for its device.
 
     Attributes:
-        state: The state before the first point.
-        cache: What `refresh` makes of it; empty without `refresh`.
+        state: The tensors of the state before the first point, by name.
+        cache: The tensors that `refresh` computes from this state; empty without `refresh`.
     """
 
     def __init__(self, model: StreamingModel, sizes: Sizes):
@@ -52,10 +52,10 @@ class StepDeclarer:
         self._random = torch.Generator().manual_seed(0)
 
     def steps(self) -> list[StepFunction]:
-        """All steps, each called once under guard.
+        """Return all steps of the model, after each was called with example tensors and checked.
 
         Raises:
-            ExportError: The model breaks the contract, or does what a graph cannot.
+            ExportError: The model breaks the contract, or does something that a graph cannot do.
         """
         model, targets = self.model, self.sizes.targets if self.model.n_inputs else 1
         functions = [self._step() if is_filter(model) else self._update()]
@@ -163,13 +163,13 @@ class StepDeclarer:
 
     @staticmethod
     def _columns(arguments: Arguments, role: str, *lead: int) -> Tensor:
-        """x or y; without columns it is no input of the graph."""
+        """Return x or y of a step, (*lead, columns); (*lead, 0) if the arguments lack it."""
         return next(iter(arguments[role].values())) if role in arguments else torch.zeros(*lead, 0)
 
     def _written(
         self, step: str, arguments: Arguments, returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Return the part of the state that a step wrote, by role and name; checked."""
+        """Check the tensors that a step returned, and return the changed ones by "role/name"."""
         method, outputs, state = f"{step}()", {}, arguments["state"]
         tensors = require_tensors(method, returned)
         slots = {ring.slot for name, ring in self.model.rings.items() if name in tensors} - {""}
@@ -216,7 +216,7 @@ class StepDeclarer:
     def _predicted(
         self, method: str, lead: tuple[int, ...], returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """A prediction by role and name; checked."""
+        """Check the tensors of a prediction, and return them by "prediction/name"."""
         kind = self.model.prediction
         declared = {tensor.name: tensor for tensor in kind.tensors(self.model.n_outputs)}
         tensors = require_tensors(method, returned)
@@ -268,7 +268,10 @@ class StepDeclarer:
 
 
 def _declared(role: str, of: str, name: str, tensor: Tensor, names: set[str]) -> manifest.Tensor:
-    """A tensor of a graph, by a name that no other there has: a state may have an `x` or `mean`."""
+    """Describe a tensor of a graph under a name that is not in `names`, and add the name to them.
+
+    Names may meet, because a state may have a tensor `x` or `mean`.
+    """
     while name in names:
         name += "_"
     names.add(name)

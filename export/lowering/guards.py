@@ -1,9 +1,9 @@
 """Refuse models that an exporter would silently get wrong, before anything is exported.
 
-A graph holds what one call of a step computes from its arguments. State in buffers or attributes,
-arguments that are written, random numbers and the like are no part of that: torch.export drops or
-freezes them. One watched call in PyTorch finds them all, with the line of the model's file that
-does it; a second call finds what changes from call to call for any other reason.
+A graph holds only what one call of a step computes from its arguments. Other effects, such as
+state in buffers or attributes, arguments that are written or random numbers, are dropped or frozen
+by torch.export. One watched call in PyTorch finds them all, with the line of the model's file that
+causes each; a second call finds results that differ between calls for any other reason.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Step = Callable[..., Mapping[str, Tensor]]
 
 @dataclass(slots=True)
 class Seen:
-    """The effects of a watched call, each with its line.
+    """Holds the effects of a watched call; each has the line of the model that caused it.
 
     Attributes:
-        arguments: Written in place, by number.
-        attributes: Assigned, or written in place, by name.
-        random: Operators that drew random numbers.
-        operators: The first use of each, and of "complex" numbers.
+        arguments: Lines that write an argument in place, by the number of the argument.
+        attributes: Lines that assign an attribute or write it in place, by name.
+        random: Lines that draw random numbers, by operator.
+        operators: Lines that first use an operator, by operator; "complex" is for complex numbers.
     """
 
     arguments: dict[int, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Seen:
 
 
 class _CallWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every operator that draws random numbers or writes to a tensor that it was given."""
+    """Records each operator that draws random numbers, or writes to an argument or attribute."""
 
     supports_higher_order_operators = True
 
@@ -95,7 +95,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every tensor that a model holds: parameters, buffers and plain attributes."""
+    """Return every tensor that a model holds, by name: parameters, buffers, plain attributes."""
     tensors: dict[str, Tensor] = dict(model.named_buffers()) | dict(model.named_parameters())
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
@@ -105,7 +105,7 @@ def _tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _plain_of(model: nn.Module) -> dict[str, Any]:
-    """A print of every attribute that is not a tensor or a module."""
+    """Return a comparable copy of each attribute that is not a tensor or a module, by name."""
     return {
         f"{prefix}.{name}".lstrip("."): _print(value)
         for prefix, module in model.named_modules()
@@ -124,7 +124,7 @@ def _print(value: Any) -> Any:
 
 @contextmanager
 def _watched_attributes(model: nn.Module, seen: Seen) -> Iterator[None]:
-    """Note every assignment to an attribute of a model, and put all attributes back."""
+    """Record each assignment to a model's attribute in the block; restore all attributes after."""
     names = {id(module): name for name, module in model.named_modules()}
     earlier = [(module, dict(vars(module)), dict(module._buffers)) for module in model.modules()]
     original = nn.Module.__setattr__
@@ -147,7 +147,7 @@ def _watched_attributes(model: nn.Module, seen: Seen) -> Iterator[None]:
 
 
 def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[Any, Seen]:
-    """Return a step's result and its effects; attributes that it assigned are put back."""
+    """Call a step and return its result and its effects; attributes are restored afterwards."""
     seen = Seen()
     before = _plain_of(model)
     owned = _tensors_of(model)
@@ -165,18 +165,18 @@ def watched(model: nn.Module, call: Step, arguments: Sequence[Tensor]) -> tuple[
 def guard(
     model: nn.Module, what: str, call: Step, names: Sequence[str], examples: Sequence[Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Call a step once and refuse what a graph of it would lose.
+    """Call a step and refuse it if it has effects that a graph of it would lose.
 
     Args:
-        model: Whose step it is.
-        what: The step in words, "update()".
+        model: The model whose step it is.
+        what: Name of the step in messages, as "update()".
         call: The step as a function of tensors.
-        names: Of its arguments; an argument that is written in place must be returned under the
-            same name.
-        examples: Its arguments; they are not written.
+        names: Names of the arguments; an argument that is written in place must be returned under
+            the same name.
+        examples: The arguments; the step gets copies of them.
 
     Returns:
-        What the step returned, and the line of the model that first used each operator.
+        The tensors that the step returned, and the line of the model that first used each operator.
 
     Raises:
         ExportError: The step fails, or does something that a graph cannot.
@@ -233,7 +233,7 @@ def _at(line: str) -> str:
 
 
 def definition(model: nn.Module, method: str) -> str:
-    """Where a method of a model is written, as "file:line"; "" if Python does not know."""
+    """Return where a method of a model is written, as "file:line"; "" if Python does not know."""
     function = getattr(type(model), method, None)
     code = getattr(inspect.unwrap(function), "__code__", None) if function else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""

@@ -1,18 +1,19 @@
-"""Clean-up of step graphs: what torch's exporter leaves that costs a device time.
+"""Clean up step graphs: remove or improve nodes of torch's exporter that cost a device time.
 
-    flatten    what keeps the bytes in order (Squeeze, a Transpose of axes of length 1) becomes a
-               Reshape, and Reshapes in a row become one
-    neutral    products with 1 and sums with 0 go
-    gemm       a product with a constant and the sum with its bias become a Gemm over rows
-    sink       a Reshape from rows moves behind what works on the last axis alone, so that rows
+    flatten    makes a Reshape of nodes that keep the bytes in order (Squeeze, a Transpose of axes
+               of length 1), and one Reshape of several in a row
+    neutral    removes products with 1 and sums with 0
+    gemm       makes a Gemm over rows of a product with a constant and the sum with its bias
+    sink       moves a Reshape from rows behind nodes that only work on the last axis, so that rows
                stay rows from one product to the next
-    gelu       the order of nodes that onnxruntime recognises
-    absorb     a Reshape of a graph's points, or into its prediction, moves into the interface:
-               who binds buffers by address sees the same bytes
+    gelu       puts the nodes of a GELU in the order that onnxruntime recognises
+    absorb     removes a Reshape after a graph's points, or before its prediction, and changes the
+               shape of that input or output instead; the bytes in its buffer stay the same
 
 Attentive models that were rewritten for devices need `flatten` and `gelu` (up to 18 % of a query);
 `gemm` and `sink` are for models that nobody rewrote (4 % of a GRU's query, 15 % of an attentive
-one's); `broadcasting` has more of them. None knows a model.
+one's); `broadcasting` has more such functions. They suit any model. Each returns whether it
+changed the graph.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from edgefold.export.graphs.rewriting import (
 from edgefold.export.lowering import broadcasting
 
 MOVES = having("moves")
-"""These may keep the bytes in order: a reduction does over axes of length 1."""
+"""Operators that may keep the bytes in order: a reduction over axes of length 1 does, too."""
 ELEMENTWISE, LAST_AXIS = having("elementwise"), having("last_axis")
 
 INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
-"""Roles of tensors whose shape in a graph may be any that has their bytes."""
+"""Roles of tensors that may have any shape of the same bytes in a graph."""
 
 
 def flatten(g: EditableGraph) -> bool:
-    """Make Reshapes of what keeps the bytes in order, and one of several."""
+    """Make a Reshape of each node that keeps the bytes in order, and one of several in a row."""
     changed = False
     for node in g.nodes(*MOVES):
         x, out = node.inputs[0], node.outputs[0]
@@ -93,7 +94,7 @@ def neutral(g: EditableGraph) -> bool:
 
 
 def gemm(g: EditableGraph) -> bool:
-    """Make one node over rows of a product with a constant and its bias; no transposed weights."""
+    """Make a Gemm over rows of a product with a constant and its bias; transpose weights once."""
     changed = False
     for node in g.nodes("Gemm"):
         weight = constant(node.inputs[1])
@@ -118,7 +119,7 @@ def gemm(g: EditableGraph) -> bool:
 
 
 def _bias(add: ir.Node, product: ir.Value, width: int) -> Array | None:
-    """The constant (D,) that an Add gives to each row of a product."""
+    """Return the constant (D,) that an Add adds to each row of a product, or None."""
     array = constant(add.inputs[1] if add.inputs[0] is product else add.inputs[0])
     same = shape_of(add.outputs[0]) == shape_of(product)
     if array is None or not same or array.size != width or array.shape[-1:] != (width,):
@@ -127,7 +128,7 @@ def _bias(add: ir.Node, product: ir.Value, width: int) -> Array | None:
 
 
 def sink(g: EditableGraph) -> bool:
-    """Let what works on the last axis alone work on rows, where an operand comes from rows."""
+    """Let nodes that only work on the last axis work on rows, if an operand comes from rows."""
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
         values = [value for value in node.inputs if value is not None]
@@ -152,7 +153,7 @@ def sink(g: EditableGraph) -> bool:
 
 
 def _from_rows(value: ir.Value, lead: tuple[int, ...]) -> ir.Value | None:
-    """The rows (n, D) that a value (*lead, D) was reshaped from."""
+    """Return the rows (n, D) from which a value (*lead, D) was reshaped, or None."""
     reshaped, shape = made_by(value, "Reshape"), shape_of(value)
     source = reshaped.inputs[0] if reshaped is not None else None
     rows = (math.prod(lead), *shape[-1:])
@@ -164,7 +165,7 @@ def _from_rows(value: ir.Value, lead: tuple[int, ...]) -> ir.Value | None:
 def _in_rows(
     g: EditableGraph, node: ir.Node, value: ir.Value, lead: tuple[int, ...]
 ) -> ir.Value | None:
-    """An operand of a node over (*lead, D) as one over rows; None if it cannot be one."""
+    """Return an operand of a node over (*lead, D) as rows (n, D); None if it cannot be that."""
     shape, array = shape_of(value), constant(value)
     if array is not None:
         flat = math.prod(shape[:-1]) == 1
@@ -175,7 +176,7 @@ def _in_rows(
 
 
 def gelu(g: EditableGraph) -> bool:
-    """Write `x * (0.5 * (1 + erf))` as `(x * (1 + erf)) * 0.5`."""
+    """Rewrite `x * (0.5 * (1 + erf))` as `(x * (1 + erf)) * 0.5`; True if there was one."""
     changed = False
     for erf in g.nodes("Erf"):
         one = only_reader(erf, "Add")
@@ -195,7 +196,10 @@ def gelu(g: EditableGraph) -> bool:
 
 
 def absorb(g: EditableGraph, roles: dict[str, str]) -> bool:
-    """Move Reshapes into the interface; `roles` are those of the inputs and outputs by name."""
+    """Remove Reshapes next to inputs and outputs, whose shape changes instead.
+
+    `roles` holds the role of each input and output by name.
+    """
     changed = False
     for value in g.ir.inputs:
         nodes = readers(value)
@@ -224,4 +228,4 @@ PASSES: tuple[Callable[[EditableGraph], bool], ...] = (
     *(flatten, neutral, *broadcasting.PASSES),
     *(gemm, sink, gelu),
 )
-"""The passes in order: values are narrowed before they would go into rows."""
+"""The functions that clean a graph up, in order: broadcasting is undone before rows are made."""

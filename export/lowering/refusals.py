@@ -16,7 +16,7 @@ from edgefold.runtime.errors import ExportError
 OURS = tuple(
     str(Path(file).parent) for file in (__file__, torch.__file__, onnxscript.__file__) if file
 )
-"""Folders whose lines say nothing to the author of a model."""
+"""Folders of code that is not a model's: this exporter, torch and onnxscript."""
 
 CAUSES = (
     (
@@ -52,26 +52,26 @@ CAUSES = (
         "constant",
     ),
 )
-"""Patterns of torch's messages, each with its remedy; the first match counts."""
+"""Patterns of torch's messages, each with advice for the author; the first match counts."""
 
 
 def is_users(file: str) -> bool:
-    """Whether a file may be a model's."""
+    """Return whether a file may hold a model's code, not that of torch or of the exporter."""
     return not file.startswith(("<", *OURS)) and Path(file).name != "contract.py"
 
 
 def user_line(places: Iterable[tuple[str, int]]) -> str:
-    """The innermost place of the model's own code, as "file:line"; "" if there is none.
+    """Return the innermost place in the model's own code, as "file:line"; "" if there is none.
 
     Args:
-        places: Files and lines, outermost first.
+        places: Files and line numbers of the calls, the outermost first.
     """
     lines = [f"{file}:{line}" for file, line in places if is_users(file)]
     return lines[-1] if lines else ""
 
 
 def line_of_call() -> str:
-    """The line of the model that runs now."""
+    """Return the line of the model's file that runs now, as "file:line"; "" if there is none."""
     places = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -81,7 +81,7 @@ def line_of_call() -> str:
 
 
 def line_of_error(error: BaseException) -> str:
-    """The line of the model that raised an error."""
+    """Return the line of the model's file that raised an error, as "file:line"; "" if unknown."""
     places: list[tuple[str, int]] = []
     chain: BaseException | None = error
     while chain is not None:
@@ -96,25 +96,25 @@ def line_of_error(error: BaseException) -> str:
 
 
 def line_in_text(text: str) -> str:
-    """The last line of the model in a printed stack trace."""
+    """Return the last line of the model's file in a printed stack trace, as "file:line"."""
     places = re.findall(r'File "([^"]+)", line (\d+)', text)
     return user_line((file, int(line)) for file, line in places)
 
 
 def _below_us(places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the frames that our own code called: callers of the exporter are not a model's."""
+    """Return the places without those of the exporter's callers, which are not a model's code."""
     ours = [i for i, (file, _) in enumerate(places) if file.startswith(OURS[0])]
     return places[ours[0] :] if ours else []
 
 
 def refusal(error: BaseException, what: str, failed: bool = False, place: str = "") -> ExportError:
-    """An error of torch in our words.
+    """Return an ExportError that explains an error of torch and gives advice.
 
     Args:
-        error: What was raised.
-        what: What was done: "update()".
-        failed: Whether it failed in PyTorch, too, without an exporter.
-        place: The line of the model, where it is known.
+        error: The error that torch raised.
+        what: Name of the step that failed, as "update()".
+        failed: Whether the step also fails in PyTorch, without an exporter.
+        place: The line of the model's file if it is known, as "file:line".
     """
     text = f"{type(error).__name__}: {error}"
     place = place or line_of_error(error)

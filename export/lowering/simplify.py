@@ -1,4 +1,4 @@
-"""A traced graph as it goes into a bundle: rewritten, checked, and named by its content alone."""
+"""Turn a traced graph into a graph of a bundle: rewrite it, check it, and name its values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AXES_18 = having("axes_18")
 
 
 def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.ModelProto:
-    """Clean a graph up and check it; the same graph gives the same bytes.
+    """Return a graph after clean-up and checks; the same graph always gives the same bytes.
 
-    What the step declares may change: inputs that nobody reads go, and points, targets and
-    predictions may get another shape of the same bytes.
+    The graph may then differ from what its step declares: inputs that nobody reads are removed, and
+    points, targets and predictions may get another shape of the same bytes.
     """
     model = ir.from_proto(inferred(proto))
     g = EditableGraph(model)
@@ -54,9 +54,10 @@ def simplify(proto: onnx.ModelProto, step: StepFunction | StepGraph) -> onnx.Mod
 
 
 def _settle_results(g: EditableGraph) -> None:
-    """Remove the Identity before an output where another node makes the value.
+    """Remove the Identity before each output whose value another node makes.
 
-    A constant that is one number is spread out by a node, so that no file holds it.
+    An output that is constant and repeats one number is made by an Expand of that number, so that
+    no file holds the whole array.
     """
     for index, result in enumerate(g.ir.outputs):
         end = result.producer()
@@ -74,7 +75,7 @@ def _settle_results(g: EditableGraph) -> None:
 
 
 def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
-    """Give everything names, and attributes without defaults, that depend on the graph alone."""
+    """Name all values and nodes from the graph only, and remove attributes that are defaults."""
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:
         value.name = str(value.name).removeprefix(f"{step.name}.")
@@ -100,10 +101,11 @@ def _checked(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _as_opset_17(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same nodes as version 17 has them; the checker refuses what it does not have.
+    """Change a model to version 17 of ONNX's operators, in place, and return it.
 
-    In version 18 some operators became functions of others, Relu among them. Where onnxruntime has
-    no kernel for a type, it runs the parts: 9 % of an attentive query in float16.
+    The checker refuses the result if version 17 lacks an operator. In version 18 some operators
+    became functions of others, Relu among them. Where onnxruntime has no kernel for a type, it runs
+    the parts of the function: this costs 9 % of an attentive query in float16.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:

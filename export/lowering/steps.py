@@ -1,8 +1,9 @@
-"""Any streaming model as step graphs: which steps it has, what they read and write, and their ONNX.
+"""Lower any streaming model to step graphs: find its steps, then translate each to ONNX.
 
     model.for_device() -> step functions of tensors -> guards -> one traced program -> graphs
 
-Whatever is particular to a model is written in the model; here is only what the contract says.
+Everything that is special about a model is written in the model; this code only follows the
+contract.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ def lower(
     progress: Progress | None = None,
     cache: GraphCache | None = None,
 ) -> StepGraphs:
-    """Every step of a model as a graph, rewritten for the device.
+    """Return the graph of every step of a model, in the model's form for a device.
 
     Args:
         model: Any streaming model.
-        sizes: Widths of the graphs; a model without inputs is queried at width 1.
-        dtype: "float32" or "float16", for the model's `for_device`.
-        progress: Told in words what happens next.
-        cache: Keeps finished graphs; the user's by default.
+        sizes: Sizes of the graphs; a model without inputs is queried for one target.
+        dtype: Type for the model's `for_device`: "float32" or "float16".
+        progress: Function that is called with a line of text before each stage.
+        cache: Folder of finished graphs; by default the one in the user's cache.
 
     Raises:
-        ExportError: The model breaks the contract, or a graph cannot say what it computes.
+        ExportError: The model breaks the contract, or computes something that a graph cannot.
     """
     say = progress or (lambda text: None)
     cache = cache or GraphCache()
@@ -83,7 +84,7 @@ def lower(
 
 
 def _declared(step: StepFunction, model: onnx.ModelProto) -> StepGraph:
-    """A finished graph with what is left of its declared tensors, in the shapes that it has."""
+    """Return a finished graph as a StepGraph, with the declared tensors that it still has."""
     shapes = shapes_of(model)
 
     def found(

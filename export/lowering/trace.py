@@ -1,8 +1,8 @@
-"""From step functions in PyTorch to ONNX graphs, through torch.export and torch.onnx.
+"""Translate step functions in PyTorch to ONNX graphs, with torch.export and torch.onnx.
 
-All steps of a model go through one export: what torch prepares for each (its registry and its
-decompositions) takes longer than most steps. The one graph that comes back is then cut into one for
-each step, which is easy, because steps share nothing but constants.
+All steps of a model go through one export, because torch's own preparations for an export (its
+registry and its decompositions) take longer than most steps. The resulting graph is then cut into
+one graph for each step, which is easy, because steps share nothing but constants.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError
 
 OPSET = 18
-"""The oldest that torch's exporter writes."""
+"""Version of ONNX's operators: the oldest that torch's exporter writes."""
 
 FOLD = 1 << 26
-"""Elements up to which constants are computed in advance."""
+"""Largest number of elements of a constant that is computed in advance."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFunction:
-    """A step as a function of tensors.
+    """Holds one step of a model as a function of tensors.
 
     Attributes:
-        name, step, width: As in `StepGraph`.
-        method: The model's method that it calls, as "update()".
-        call: Takes tensors in the order of `inputs`, and gives tensors in that of `outputs`.
-        examples: A tensor for each input.
-        lines: Where the model first uses each operator.
+        name, step, width: The same as in `StepGraph`.
+        method: The method of the model that the step calls, as "update()".
+        call: The function; it takes tensors in the order of `inputs`, and returns tensors in the
+            order of `outputs`.
+        inputs, outputs: The tensors with their roles.
+        examples: One example tensor for each input.
+        lines: The line of the model's file that first uses an operator, by operator.
     """
 
     name: str
@@ -57,7 +59,7 @@ class StepFunction:
 
 
 class _Steps(nn.Module):
-    """All steps as one module, whose arguments and results are those of all steps in turn."""
+    """Runs all steps as one module; its arguments are those of the steps, one after another."""
 
     def __init__(self, model: nn.Module, steps: Sequence[StepFunction]):
         super().__init__()
@@ -77,10 +79,10 @@ class _Steps(nn.Module):
 
 
 def trace(model: nn.Module, steps: Sequence[StepFunction]) -> torch.export.ExportedProgram:
-    """All steps as one program.
+    """Return all steps of a model as one traced program.
 
     Raises:
-        ExportError: PyTorch cannot trace one; the message has the line of the model's file.
+        ExportError: PyTorch cannot trace a step; the message has the line of the model's file.
     """
     examples = tuple(tensor.clone() for step in steps for tensor in step.examples)
     try:
@@ -95,10 +97,12 @@ def trace(model: nn.Module, steps: Sequence[StepFunction]) -> torch.export.Expor
 def translate(
     program: torch.export.ExportedProgram, steps: Sequence[StepFunction]
 ) -> dict[str, onnx.ModelProto]:
-    """The program as one ONNX graph for each step, by name; shapes as declared.
+    """Translate a traced program to one ONNX graph for each step, by the step's name.
+
+    Inputs and outputs have the shapes that the steps declare.
 
     Raises:
-        ExportError: ONNX lacks a function.
+        ExportError: ONNX lacks a function that the program uses.
     """
     names = [f"{step.name}.{tensor.name}" for step in steps for tensor in step.inputs]
     try:
@@ -131,7 +135,7 @@ def translate(
 
 
 def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
-    """The method and the line of the model that torch's message is about."""
+    """Return the method and the line of the model that a message of torch is about."""
     named = re.search(r"op='\w+\.(\w+)'", message)
     operator = "complex" if "complex-valued" in message else named[1] if named else ""
     for step in steps:
@@ -142,7 +146,7 @@ def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
 
 
 def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> onnx.ModelProto:
-    """The part of a graph that gives some values; its inputs and outputs are STEP.NAME."""
+    """Return the part of a graph that computes one step; it names inputs and outputs STEP.NAME."""
     needed = set(values)
     nodes: list[onnx.NodeProto] = []
     for node in reversed(whole.graph.node):
@@ -162,7 +166,7 @@ def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> o
 
 
 def reads(node: onnx.NodeProto) -> set[str]:
-    """Values that a node reads, also in its subgraphs."""
+    """Return the names of all values that a node reads, also in its subgraphs."""
     names = set(node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -180,7 +184,7 @@ def _info(step: StepFunction, declared: manifest.Tensor) -> onnx.ValueInfoProto:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what torch and its helpers say on the way; errors still come as exceptions."""
+    """Suppress warnings and log messages of torch in the block; errors are raised as usual."""
     disabled = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

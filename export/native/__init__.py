@@ -1,1 +1,1 @@
-"""From a bundle to plain C: one source file, one header and one file of constants."""
+"""Turn a bundle into plain C: one source file, one header and one file of constants."""

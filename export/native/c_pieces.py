@@ -1,4 +1,4 @@
-"""The fixed C that a bundle needs: of the files in folder `c`, what its functions call."""
+"""Select the fixed C code that a bundle's functions call, from the files in folder `c`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ DEFINED = re.compile(r"^(?:static|EDGEFOLD_INLINE)\b[^(\[=;]*\b(edgefold_\w+)", 
 
 
 def needed(texts: Iterable[str], code: str) -> str:
-    """Join the pieces of some files that code needs, in their order.
+    """Join those pieces of some C files that `code` needs, in their order.
 
-    A piece is what stands between two blank lines, outside of braces and of conditions of the
-    preprocessor. One that defines functions or constants stays if a name of them is used in the
-    code or in a piece that stays; any other piece stays always.
+    A piece is the text between two blank lines, outside of braces and of #if blocks. A piece that
+    defines functions or constants is kept if one of their names is used in `code` or in a piece
+    that is kept; all other pieces are always kept.
     """
     pieces = [piece for text in texts for piece in _pieces(text)]
     defined = [set(DEFINED.findall(piece)) for piece in pieces]
@@ -34,7 +34,7 @@ def needed(texts: Iterable[str], code: str) -> str:
 
 
 def _named(text: str) -> set[str]:
-    """The names that text uses outside of comments."""
+    """Return the names that begin with edgefold_ in a text, outside of comments."""
     return set(NAME.findall(COMMENT.sub("", text)))
 
 

@@ -1,9 +1,11 @@
-"""The firmware that replays a bundle's golden stream, on a board or on one of qemu's machines.
+"""Write a firmware that replays a bundle's golden stream, on a board or on a machine of qemu.
 
-edgefold_NAME.h .c _data.c    the bundle, by `generate`
-golden.h                      its recorded stream, and the interface under fixed names
+The golden stream holds the points and predictions that were recorded at export. The files are:
+
+edgefold_NAME.h .c _data.c    the bundle as C, written by `generate`
+golden.h                      its golden stream, and the bundle's functions under fixed names
 golden_replay.c .h            main(): learns, predicts, compares, counts instructions, saves, loads
-machine_*.c, *.ld             the machine's own (`machines.py`)
+machine_*.c, *.ld             code and memory layout of the machine (`machines.py`)
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
 
 
 def _units(manifest: Manifest, tensor: PredictionTensor, expected: Array) -> Array:
-    """Return what an error is divided by, (J, size), as `golden.distances` does it."""
+    """Return the numbers by which errors are divided, (J, *shape), as in `golden.distances`."""
     shape = (len(expected), *tensor.shape)
     if tensor.unscale == "none":
         largest = np.abs(expected.astype(float)).max(axis=tuple(range(1, expected.ndim)))
@@ -111,7 +113,7 @@ def _c_array(kind: str, name: str, array: Array) -> str:
 
 
 def _calls(manifest: Manifest, name: str) -> list[str]:
-    """Return the functions that the replay calls; what a bundle does not have answers OK."""
+    """Return the C functions that the replay calls; one that the bundle lacks returns OK."""
     start, ok, void = f"return edgefold_{name}_", "return EDGEFOLD_OK;", "(void)"
     points, point = "size_t n, const double *x", "const double *x, const double *y"
     if manifest.is_filter:

@@ -3,10 +3,9 @@
     bundle ─> each graph ─> program (lowering) ─> joined loops, arena (program) ─> C text (loops)
     weights ──────────────> arrays, packed as the kernels read them (constants)
 
-The same bundle gives the same text, whatever machine it is written on. The code needs no library
-but the C mathematics, takes no memory but what it declares, and starts no thread. What stands
-around the graphs (state, commit, scaling, snapshots) is
-`edgefold.export.native.interface.interface`.
+The same bundle gives the same text on every machine. The code needs only C's library of
+mathematics, uses only the memory that it declares, and starts no thread. The code around the graphs
+(state, commit, scaling, snapshots) is written by `edgefold.export.native.interface.interface`.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from edgefold.runtime.bundle.onnx_file import read_graph
 
 FOLDER = Path(__file__).parent / "c"
 PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")
-"""Files of C in this order: every generated source begins with the pieces that it needs."""
+"""Files of C: each generated source begins with the pieces of them that it needs, in this order."""
 WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class NativeSource:
-    """A bundle as C.
+    """Holds a bundle as C.
 
     Attributes:
-        name: Of the struct and of all functions: `edgefold_NAME`.
+        name: NAME in the names of the struct and of all functions, `edgefold_NAME`.
         header, source, data: Texts of the three files.
-        arena_bytes: Of the activations of the largest graph; one static array.
-        weight_bytes: Of the constants.
+        arena_bytes: Bytes of the arena, a static array for the intermediate values of one graph.
+        weight_bytes: Bytes of the constants.
     """
 
     name: str
@@ -60,20 +59,20 @@ class NativeSource:
 
     @property
     def files(self) -> dict[str, str]:
-        """Texts by file name."""
+        """Return the texts of the three files by file name."""
         stem = f"edgefold_{self.name}"
         return {f"{stem}.h": self.header, f"{stem}.c": self.source, f"{stem}_data.c": self.data}
 
 
 def generate(bundle: Path, name: str | None = None) -> NativeSource:
-    """Write a bundle as C.
+    """Generate the C of a bundle and return it.
 
     Args:
         bundle: Folder of the bundle; its hashes are verified.
         name: A C identifier for its struct and functions; the model's name by default.
 
     Raises:
-        BundleError: It is damaged.
+        BundleError: The bundle is damaged.
         ExportError: A graph has an operator that is not covered; the message names the node.
     """
     manifest = load_manifest(bundle)
@@ -94,7 +93,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
 
 
 def _included_once(text: str) -> str:
-    """The text without the #include lines that came before: each part has what it needs itself."""
+    """Return a text without repeated #include lines; each part of it has all that it needs."""
     includes: set[str] = set()
     lines = []
     for line in text.splitlines(keepends=True):
@@ -105,7 +104,7 @@ def _included_once(text: str) -> str:
 
 
 def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:
-    """A C function for each graph of a bundle; raises ExportError."""
+    """Return the C function of each graph of a bundle; raises ExportError."""
     return [_function(manifest, graph, constants) for graph in manifest.graphs.values()]
 
 
@@ -123,16 +122,16 @@ def write_function(
     """Write a graph with fixed shapes as a static C function.
 
     Args:
-        model: Weights inside; the shapes of all values are told.
-        name: Of the function.
+        model: The graph with its weights inside and the shapes of all values.
+        name: Name of the function.
         tensors: The graph's inputs, then its outputs: the function's parameters.
-        constants: Get the weights.
+        constants: Collects the weights.
 
     Returns:
         The text of the function, and the bytes of the arena that it needs.
 
     Raises:
-        ExportError: It has an operator that is not covered.
+        ExportError: The graph has an operator that is not covered.
     """
     arguments: dict[str, Buffer] = {}
     for t in tensors:
@@ -163,7 +162,7 @@ def write_function(
 
 
 def _wrapped(parameters: Sequence[str]) -> list[str]:
-    """The parameters of a function on lines of their own, as many on each as fit."""
+    """Return the lines of a function's parameters, as many on each line as fit."""
     lines = ["    " + parameters[0]]
     for parameter in parameters[1:]:
         if len(lines[-1]) + len(parameter) + 3 > WIDTH:

@@ -1,4 +1,4 @@
-"""Prove a compiled library on this machine, against the predictions that export recorded."""
+"""Check a compiled library on this machine against the predictions that export recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefold.runtime.checking.golden import check_stream
 from edgefold.runtime.stream.stream import Stream
 
 MEASURED_S = 0.02
-"""How long each step is repeated: an indication, not a measurement."""
+"""Seconds for which each step is repeated: its time is an indication, not a measurement."""
 
 
 def prove_library(
@@ -31,17 +31,17 @@ def prove_library(
 
     Args:
         bundle: The bundle's folder.
-        expect_hash: See `load_expected`.
-        library: The file, which the caller trusts.
-        watch: Is told what begins; see `EngineOptions`.
-        named: How messages name the library, where it is a copy.
+        expect_hash: The hash that the bundle must have, or None; see `load_expected`.
+        library: The library's file, which the caller trusts.
+        watch: Function that is called with the work that begins; see `EngineOptions`.
+        named: File by which messages name the library, if `library` is a copy of it.
 
     Returns:
-        As JSON has it: generator; passed; proof: worst and tolerance; step_s: the median of each
-        graph's time in seconds, Python's call included.
+        A dictionary that JSON can hold: generator; passed; proof: worst error and tolerance;
+        step_s: the median time of each graph in seconds, Python's call included.
 
     Raises:
-        BackendError: It does not load, or is another bundle's.
+        BackendError: The library does not load, or belongs to another bundle.
         BundleError: The bundle is damaged or refused.
     """
     manifest = load_expected(bundle, expect_hash)

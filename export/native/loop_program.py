@@ -6,7 +6,7 @@
     loop/*.c, *.h                 the loop, the same for every bundle
 
 All .c files are compiled together. The program takes rows of points, or the inputs of a `step`
-model. Features of a series are computed in Python, and several sensors are served there alone.
+model. It computes no features of a series and serves one sensor; only `edgefold run` does more.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from edgefold.runtime.rows.row_format import kept_format
 
 LOOP = Path(__file__).parent / "loop"
 NUMBER_BYTES = 24
-"""Bytes of a number with 9 digits and the comma before it; the longest is -1.23456789e-308."""
+"""Largest number of bytes of a number with 9 digits and the comma before it, which is reserved for
+each; the longest is -1.23456789e-308."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Columns of the output that tell one part of a prediction.
+    """Describes the columns of the output that report one part of a prediction.
 
     Attributes:
-        name: Of the column; several have numbers behind it.
+        name: Name of the column; if there are several, a number follows it.
         place: C expression of a pointer to the numbers.
-        n: How many numbers.
-        words: What is written instead of the numbers 0, 1, ...; empty for the numbers themselves.
+        n: Number of numbers, and of columns.
+        words: Texts that are written instead of the numbers 0, 1, ...; empty to write the numbers.
     """
 
     name: str
@@ -59,8 +60,8 @@ def program_sources(bundle: Path, name: str | None = None) -> dict[str, str]:
         name: A C identifier for its struct and functions; the model's name by default.
 
     Raises:
-        BundleError: It is damaged.
-        ExportError: The program does not serve it, or a graph has an operator that is not covered.
+        BundleError: The bundle is damaged.
+        ExportError: A program cannot serve the bundle, or an operator is not covered.
     """
     manifest = load_manifest(bundle)
     require_rows_of_points(manifest)
@@ -76,7 +77,7 @@ def loop_files() -> dict[str, str]:
 
 
 def require_rows_of_points(manifest: Manifest) -> None:
-    """Refuse what only `edgefold run` does; raises ExportError."""
+    """Raise ExportError for a bundle that only `edgefold run` in Python can serve."""
     task, why = manifest.task, ""
     if task.get("name") == "series":
         why = (
@@ -100,11 +101,11 @@ def require_rows_of_points(manifest: Manifest) -> None:
 
 
 def program_of(manifest: Manifest, name: str) -> dict[str, str]:
-    """Return the files that tell the loop of the bundle, by name.
+    """Return the texts of the C files that describe the bundle to the loop, by file name.
 
     Args:
-        manifest: The bundle's, which `require_rows_of_points` has taken.
-        name: Of the generated model, a C identifier.
+        manifest: The bundle's manifest, which `require_rows_of_points` has accepted.
+        name: Name of the generated model, a C identifier.
     """
     columns = OutputColumns(manifest, adapter_for(manifest), 4.0)
     parts = _told(manifest)
@@ -128,7 +129,7 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
 def _settings(
     manifest: Manifest, name: str, parts: list[Told], columns: OutputColumns
 ) -> dict[str, Any]:
-    """Return the words of the template of the model's file."""
+    """Return the values for the template of the model's file, by the word that they replace."""
     tensors = _tensors(manifest)
     kind, format = manifest.prediction, kept_format(manifest.task, {})
     center = kind.center(tensors) if columns.has_errors else None
@@ -159,7 +160,7 @@ def _settings(
 
 
 def _tensors(manifest: Manifest) -> dict[str, Any]:
-    """Arrays in the place of a prediction's tensors, to see which part a column tells."""
+    """Return arrays in place of a prediction's tensors, to find the part that a column shows."""
     return {tensor.name: np.zeros(tensor.shape) for tensor in manifest.prediction_tensors}
 
 
@@ -182,11 +183,11 @@ _COMPUTED = {
     "mean": "center",
     "std": "deviation",
 }
-"""Where the file keeps what is computed of the tensors."""
+"""C names of the variables that hold numbers computed from a prediction's tensors."""
 
 
 def _place(array: Any, tensors: dict[str, Any], computed: str = "") -> str:
-    """A C pointer to numbers that are a part of a tensor, or else to where they are computed."""
+    """Return a C pointer to the numbers of an array in a tensor; `computed` if it is in none."""
     if array is None:
         return "NULL"
     for name, tensor in tensors.items():
@@ -202,7 +203,7 @@ def _address(array: Any) -> int:
 
 
 def _computed(manifest: Manifest) -> str:
-    """The C statements that compute what is told of a prediction and is none of its tensors."""
+    """Return C statements that compute reported numbers that are in no tensor, such as a class."""
     kind, n_outputs = manifest.prediction, manifest.n_outputs
     if isinstance(kind, GaussianMixture):
         sizes = f"{kind.n_components}, {n_outputs}"
@@ -241,7 +242,7 @@ def _bytes_of(words: Iterable[str]) -> list[bytes]:
 
 
 def _text(text: str) -> str:
-    """A text as a literal of C, in UTF-8."""
+    """Return a text as a C string literal, in UTF-8."""
     signs = (
         chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
     )

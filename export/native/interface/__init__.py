@@ -1,1 +1,1 @@
-"""The C around the graph functions: struct, functions of the API, snapshots."""
+"""Write the C around the graph functions: struct, functions of the API, snapshots."""

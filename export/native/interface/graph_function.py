@@ -1,4 +1,4 @@
-"""The generator makes one C function for each step graph."""
+"""Describe the C function that the generator makes for each step graph."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from edgefold.runtime.bundle.manifest import Graph
 
 @dataclass(frozen=True, slots=True)
 class GraphFunction:
-    """A step graph as a static C function; see `edgefold.export.native.generator`.
+    """Holds a step graph as a static C function; see `edgefold.export.native.generator`.
 
     Attributes:
-        graph: The manifest's graph; its inputs, then its outputs, then the arena are the arguments.
+        graph: The graph in the manifest. The function's arguments are its inputs, then its outputs,
+            then the arena: memory for intermediate values, aligned to 64 bytes.
         c_name: Name of the function.
-        source: Its text.
-        arena_bytes: What it needs of the arena, which is aligned to 64 bytes.
+        source: C text of the function.
+        arena_bytes: Number of bytes of the arena that the function needs.
     """
 
     graph: Graph

@@ -1,9 +1,9 @@
 """Write the generated C around the graph functions: the struct, the API, the snapshots.
 
-The C does what `edgefold.runtime.stream.stream.Stream` does: a step reads one side of the state and
-writes the other, one assignment commits it, rows of rings are written after the commit,
-consolidations come by themselves, and the cache is refreshed only if it is stale. The text that
-does not depend on a bundle lies in the folder `c`; here is what does.
+The C does what `edgefold.runtime.stream.stream.Stream` does. State tensors exist twice: a step
+reads one side and writes the other, and one assignment commits it. Rows of rings are written after
+the commit, consolidations run when they are due, and the cache is refreshed only if it is stale.
+Text that is the same for all bundles lies in the folder `c`; this module writes the rest.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def interface_of(
     """Write the header and the C source around the graph functions of a bundle.
 
     Args:
-        manifest: The bundle's.
-        name: Of the model, an identifier of C.
-        functions: One for each graph.
-        weight_bytes: What the constants of the graph functions take.
+        manifest: The bundle's manifest.
+        name: Name of the model, an identifier of C.
+        functions: The C function of each graph.
+        weight_bytes: Number of bytes of the constants of all graph functions.
 
     Returns:
-        The text of edgefold_NAME.h, and what follows the graph functions in edgefold_NAME.c.
+        The text of edgefold_NAME.h, and the text after the graph functions in edgefold_NAME.c.
 
     Raises:
         ExportError: The bundle has something that the C interface does not cover.
@@ -62,7 +62,7 @@ def interface_of(
 
 
 def _facts(m: Manifest, name: str) -> dict[str, object]:
-    """List the facts of a bundle that the templates need, and their conditions."""
+    """Return facts of a bundle for the templates, by the word that each replaces."""
     roles = {t.role for g in m.graphs.values() for t in g.inputs}
     rings = [t for t in m.state if t.ring is not None]
     rows = {t.of for t in m.learns_from[0].with_role("row")}
@@ -117,7 +117,7 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
 
 
 def _number_type(m: Manifest) -> str:
-    """C's type of the numbers that go into graphs, and of those that tell of finite arithmetic."""
+    """Return the C type, float or double, of numbers that go into graphs and of `finite`."""
     roles = ("points.x", "points.y", "targets.x", "finite")
     dtypes = {t.dtype for g in m.graphs.values() for role in roles for t in g.with_role(role)}
     predicted = {t.dtype for t in m.prediction_tensors}
@@ -132,7 +132,7 @@ def _number_type(m: Manifest) -> str:
 def _sizes(
     struct: StreamStruct, functions: Sequence[GraphFunction], weight_bytes: int
 ) -> dict[str, object]:
-    """Count the bytes that the header reports."""
+    """Return the sizes in bytes that the header states, by the word that each replaces."""
     m = struct.manifest
     members = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))

@@ -1,4 +1,7 @@
-"""The functions of C around each graph: its inputs are filled, it runs, what it says is judged."""
+"""Write the C function of each step: it fills a graph's inputs, runs it, and checks its outputs.
+
+State tensors have two sides (copies): a step reads the current side and writes the other.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from edgefold.runtime.bundle.manifest import Graph, Manifest, Scaling
 Functions = Mapping[str, GraphFunction]
 SCALED = {"points.x": "x", "points.y": "y", "targets.x": "x"}
 SIZES = {"inputs": "N_INPUTS", "outputs": "N_OUTPUTS", "streams": "STREAMS", "targets": "TARGETS"}
-"""Sizes that a shared library reports to a caller who cannot read the header."""
+"""Sizes that a shared library reports to a caller who cannot read the header, by their names."""
 GENERATOR = "edgefold native 1"
-"""The generator's version: a library of another one is not opened."""
+"""Version of the generator: a library that another version made is not opened."""
 
 
 def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
-    """Return the words of the templates for the steps."""
+    """Return the C texts of the steps, by the word of the templates that they replace."""
     m = struct.manifest
     every = m.consolidate_every
     graphs = [g for g in m.graphs.values() if g.step != "query"]
@@ -59,7 +62,7 @@ def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
 
 
 def _scaled(word: str, scaling: Scaling) -> str:
-    """The function that scales a number of x or y."""
+    """Return the C function that scales a number of x or y (`word`)."""
     head = f"static double scaled_{word}(double raw, size_t column)\n{{\n"
     if scaling.is_identity:
         return head + "    (void)column;\n    return raw;\n}\n"
@@ -75,7 +78,7 @@ def _scaled(word: str, scaling: Scaling) -> str:
 
 
 def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, lead: str) -> str:
-    """The statements that put rows of the caller's into a graph's inputs, and mask the others."""
+    """Return C statements that copy the caller's rows into a graph's inputs and mask the rest."""
     lines = []
     for role, word in SCALED.items():
         if member := struct.only(graph, role):
@@ -92,7 +95,7 @@ def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, l
 
 
 def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]:
-    """The statements that run a graph on the current side of the state."""
+    """Return C statements that run a graph on the current side of the state."""
     graph, lines = function.graph, []
     now, following = (
         {struct.group_of[t.of] for t in tensors if t.role == "state" and struct.is_pair(t.of)}
@@ -106,7 +109,7 @@ def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]
 
 
 def _compute(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
-    """The function that runs a step on the state's current side, and judges what it gave."""
+    """Return the C function that runs a step on the current side and checks its outputs."""
     lines = _run(struct, function, "sides")
     if "sides" not in "".join(lines):
         lines.insert(0, "    (void)sides;")
@@ -129,7 +132,7 @@ def _compute(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str
 
 
 def _answer(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
-    """The function that answers up to so many targets."""
+    """Return the C function that predicts up to `graph.width` targets."""
     run = _run(struct, function, "sides")
     filled = _filled_inputs(struct, graph, "0", "n", "    ")
     stream = struct.c_name
@@ -151,7 +154,7 @@ def _answer(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
 
 
 def _told(struct: StreamStruct, graph: Graph, n: str) -> list[str]:
-    """The statements that give n targets of a graph's predictions to the caller."""
+    """Return C statements that write the predictions of n targets to the caller, in raw units."""
     lines = []
     for tensor, source in zip(struct.manifest.prediction_tensors, struct.given(graph), strict=True):
         member, unscale = struct.predictions[tensor.name], c_identifier(tensor.unscale)
@@ -168,7 +171,7 @@ def _told(struct: StreamStruct, graph: Graph, n: str) -> list[str]:
 
 
 def _unscaled(m: Manifest) -> str:
-    """The tables that take predictions to raw units, for each way in which one does."""
+    """Return the C tables of factors and summands that turn predictions into raw units."""
     texts = []
     for unscale in sorted({tensor.unscale for tensor in m.prediction_tensors}):
         # Minus zero changes no number, where zero would change the sign of minus zero.
@@ -181,7 +184,7 @@ def _unscaled(m: Manifest) -> str:
 
 
 def _choice(queries: list[Graph]) -> str:
-    """The statements that ask the narrowest graph that has room for n targets."""
+    """Return C statements that call the query graph of the least width that takes n targets."""
     lines = [
         f"    if (n <= {graph.width}) return answer_{c_identifier(graph.name)}(stream, n, x);"
         for graph in queries[:-1]
@@ -191,7 +194,7 @@ def _choice(queries: list[Graph]) -> str:
 
 
 def library(struct: StreamStruct, functions: Functions, words: Mapping[str, Any]) -> str:
-    """Write a library's functions for the runtime: each graph on buffers of the caller's."""
+    """Return the C functions of a library that the runtime calls: each graph on given buffers."""
     m = struct.manifest
     lines = ["#ifdef EDGEFOLD_LIBRARY /* for edgefold.runtime.backends.native */"]
     for graph in m.graphs.values():

@@ -1,4 +1,4 @@
-"""How long a snapshot becomes that C writes, known before anything runs.
+"""Compute how many bytes a snapshot of the C code takes, before anything runs.
 
 A snapshot is a zip of arrays that are not compressed (c/npz_write.c, c/snapshot.c):
 
@@ -22,9 +22,9 @@ MEMBER_BYTES, ENTRY_BYTES, END_BYTES = 30, 46, 22
 
 
 def snapshot_bytes(manifest: Manifest) -> int:
-    """Return the bytes that `edgefold_NAME_save` writes at most, without arrays of the caller's.
+    """Return the largest number of bytes that `edgefold_NAME_save` writes.
 
-    Only the digits of two counts of points vary.
+    Arrays of the caller are not counted. Only the digits of two counts of points vary.
     """
     n_record = _record_bytes(manifest)
     arrays = [("record", "|u1", f"({n_record},)", n_record)]
@@ -42,7 +42,7 @@ def snapshot_bytes(manifest: Manifest) -> int:
 
 
 def _record_bytes(manifest: Manifest) -> int:
-    """The record in JSON, with the most points."""
+    """Return the number of bytes of the snapshot's record in JSON, with the largest counts."""
     most = MOST_POINTS - 1 if manifest.room is None else manifest.room
     record = SnapshotRecord(manifest.bundle_hash, most, most)
     return len(json.dumps({**asdict(record), "sha256": "0" * 64}))

@@ -1,4 +1,7 @@
-"""The state in C: its first values, how rows of rings find their places, what a snapshot lists."""
+"""Write the C of the state: its first values, the places of rows in rings, a snapshot's list.
+
+A ring is a state tensor that holds the last rows of a stream.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ ALIGNMENT = 64
 
 
 def state_words(struct: StreamStruct) -> dict[str, Any]:
-    """Return the words of the templates for the state."""
+    """Return the C texts of the state, by the word of the templates that they replace."""
     m = struct.manifest
     constants, initial = _initial(struct)
     return {
@@ -33,7 +36,7 @@ def state_words(struct: StreamStruct) -> dict[str, Any]:
 
 
 def ring_places(struct: StreamStruct) -> dict[str, tuple[int, int]]:
-    """Where in the arena a load keeps each ring: first byte, and one beyond the last."""
+    """Return where loading a snapshot keeps each ring in the arena: its (first, last + 1) byte."""
     places, end = {}, 0
     for tensor in struct.manifest.state:
         if tensor.ring is not None:
@@ -44,14 +47,14 @@ def ring_places(struct: StreamStruct) -> dict[str, tuple[int, int]]:
 
 
 def array_text(name: str, dtype: str, values: Array) -> str:
-    """A constant array."""
+    """Return the C text of a constant array."""
     numbers = ", ".join(number_text(value, dtype) for value in values.reshape(-1))
     text = f"static const {C_TYPES[dtype]} {name}[{values.size}] = {{{numbers}}};"
     return textwrap.fill(text, 100, subsequent_indent="    ") + "\n"
 
 
 def _initial(struct: StreamStruct) -> tuple[str, str]:
-    """Arrays of first values, and the lines that write them; all else is zero by then."""
+    """Return the C arrays of first values, and statements that write them; all else is 0."""
     arrays: dict[WeightPlace, str] = {}
     texts, lines = [], []
     for tensor in struct.manifest.state:
@@ -76,7 +79,7 @@ def _initial(struct: StreamStruct) -> tuple[str, str]:
 
 
 def _written_row(struct: StreamStruct, ring: StateTensor) -> str:
-    """The statement that writes a row of a ring to its place."""
+    """Return the C statement that writes the new row of a ring to its place."""
     m, axis = struct.manifest, ring.ring
     assert axis is not None
     length, n_blocks = ring.shape[axis], math.prod(ring.shape[:axis])
@@ -95,7 +98,7 @@ def _written_row(struct: StreamStruct, ring: StateTensor) -> str:
 
 
 def _listed(struct: StreamStruct) -> dict[str, str]:
-    """The list of a snapshot's tensors, which of them must be finite, and what a load moves."""
+    """Return C texts: a snapshot's list, which tensors must be finite, what a load copies."""
     m, places = struct.manifest, ring_places(struct)
     listed, judged, taken = [], [], []
     for i, tensor in enumerate(sorted(m.state, key=lambda t: t.name)):
@@ -124,6 +127,6 @@ def _listed(struct: StreamStruct) -> dict[str, str]:
 
 
 def c_string(text: str) -> str:
-    """A text as C takes it, in UTF-8."""
+    """Return a text as a C string literal, in UTF-8."""
     plain = (chr(b) if 32 <= b < 127 and b not in b'"\\?' else f"\\{b:03o}" for b in text.encode())
     return '"' + "".join(plain) + '"'

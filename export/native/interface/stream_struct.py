@@ -1,7 +1,7 @@
-"""The members of `struct edgefold_NAME`: what a stream keeps, and what goes in and out of graphs.
+"""Lay out `struct edgefold_NAME`: it keeps a stream's state, and the inputs and outputs of graphs.
 
-Members stand in the order of their elements' sizes, so that no padding comes between them and the
-struct's size is known here.
+Members are ordered by the size of their elements, so that there is no padding between them and the
+size of the struct is known in advance.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ UNITS = {
     "log-density": ", logarithm of a density per unit of y",
     "none": "",
 }
-"""Words of the header for a prediction's unit, by its `unscale`."""
+"""Text of the header for the unit of a prediction, by the prediction's `unscale`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An array in the struct; of several sides, each has `size` elements."""
+    """Describes an array in the struct.
+
+    Attributes:
+        name: C name of the array.
+        dtype: numpy's name of the element type.
+        size: Number of elements of each side.
+        note: Comment behind the array in the header.
+        sides: Number of copies: 2 for state of which a step reads one copy and writes the other.
+    """
 
     name: str
     dtype: str
@@ -43,21 +51,25 @@ class Member:
 
     @property
     def text(self) -> str:
-        """Its line in the struct."""
+        """Return the C line that declares the array in the struct."""
         sides = f"[{self.sides}]" * (self.sides > 1)
         return f"    {C_TYPES[self.dtype]} {self.name}{sides}[{self.size}]; /* {self.note} */"
 
 
 @dataclass(slots=True)
 class StreamStruct:
-    """All members, by what they stand for.
+    """Holds all members of the struct.
+
+    State tensors that are not rings have two sides: a step reads one and writes the other. Tensors
+    that the same steps write are a group, and one bit of a commit says which side is current.
 
     Attributes:
-        c_name: Of the struct, "edgefold_NAME".
-        predictions: By tensor of the prediction, in raw units.
-        state, cache, rows: By tensor of the manifest.
-        staged: By name of a graph and of its tensor.
-        group_of: Which bit of a commit's sides tells the current side of a state tensor.
+        manifest: The bundle's manifest.
+        c_name: Name of the struct, "edgefold_NAME".
+        predictions: Members for predictions in raw units, by tensor of the prediction.
+        state, cache, rows: Members by name of the tensor in the manifest.
+        staged: Members for inputs and outputs of graphs, by name of the graph and of its tensor.
+        group_of: Number of each state tensor's group, which is the number of its bit.
     """
 
     manifest: Manifest
@@ -109,19 +121,19 @@ class StreamStruct:
 
     @property
     def all_sides(self) -> int:
-        """The bits of all groups."""
+        """Return a number in which the bits of all groups are set."""
         return sum({1 << group for group in self.group_of.values()})
 
     @property
     def by_size(self) -> list[Member]:
-        """All members but predictions and commits, as they lie in memory."""
+        """Return all members except predictions and commits, in their order in memory."""
         kinds = (self.state, self.rows, self.cache, self.staged)
         members = [member for kind in kinds for member in kind.values()]
         return sorted(members, key=lambda member: -np.dtype(member.dtype).itemsize)
 
     @property
     def text(self) -> str:
-        """The lines of the struct; predictions come first."""
+        """Return the C lines of all members of the struct; predictions come first."""
         return "\n".join(
             [
                 *(member.text for member in self.predictions.values()),
@@ -133,12 +145,12 @@ class StreamStruct:
 
     @property
     def n_bytes(self) -> int:
-        """Its size."""
+        """Return the size of the struct in bytes."""
         members = (*self.predictions.values(), *self.by_size)
         return -8 * (-(sum(m.n_bytes for m in members) + 2 * COMMIT_BYTES + 1) // 8)
 
     def arguments(self, graph: Graph) -> list[str]:
-        """List the arguments of a graph's function; `now_G` and `next_G` are sides of a group."""
+        """Return the C arguments of a graph's function; now_G and next_G are sides of group G."""
         texts = []
         for tensors, word in ((graph.inputs, "now"), (graph.outputs, "next")):
             for tensor in tensors:
@@ -154,28 +166,28 @@ class StreamStruct:
         return self.staged[graph.name, tensor.name]
 
     def only(self, graph: Graph, role: str) -> Member | None:
-        """The member of a graph's only tensor of a role, or None."""
+        """Return the member of a graph's only tensor with this role, or None if it has none."""
         members = [self.staged[graph.name, tensor.name] for tensor in graph.with_role(role)]
         return members[0] if members else None
 
     def given(self, graph: Graph) -> list[Member]:
-        """The outputs of a graph that hold the prediction's tensors, in the manifest's order."""
+        """Return the members that hold a graph's scaled predictions, in the manifest's order."""
         members = {t.of: self.staged[graph.name, t.name] for t in graph.with_role("prediction")}
         return [members[tensor.name] for tensor in self.manifest.prediction_tensors]
 
     def slots_of(self, ring: StateTensor) -> Member:
-        """Where the step that learns a point says where a ring's row goes."""
+        """Return the member into which the learning step writes the places of a ring's rows."""
         graph = self.manifest.learns_from[0]
         names = (t.name for t in graph.with_role("slot") if t.of == ring.slot)
         return self.staged[graph.name, next(names)]
 
     def is_pair(self, name: str) -> bool:
-        """Whether a state tensor has two sides; a ring has one."""
+        """Return whether a state tensor has two sides; a ring has one."""
         return self.state[name].sides > 1
 
 
 def _short(tensor: Tensor) -> str:
-    """A word for a tensor that the host writes or reads."""
+    """Return a short name for a tensor that the caller of a graph writes or reads."""
     words = {"points.x": "x", "points.y": "y", "targets.x": "x", "finite": "finite"}
     words |= {"points.mask": "mask", "targets.mask": "mask"}
     return words.get(tensor.role, tensor.of)

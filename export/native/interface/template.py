@@ -1,7 +1,7 @@
-"""Templates of C: text with names to fill in, and lines that only some bundles need.
+"""Fill in templates of C: text with words to replace, and lines that only some bundles need.
 
-$name, ${name}      replaced
-@if word ... @end   kept if the word is true; `@if !word` if it is not
+$word, ${word}      is replaced by the value of the word
+@if word ... @end   is kept if the word is true; `@if !word ... @end` if it is not
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FOLDER = Path(__file__).parents[1] / "c"
 
 
 def fixed(name: str) -> str:
-    """The text of a file of C that is the same for every bundle."""
+    """Return the text of a C file that is the same for every bundle."""
     return (FOLDER / name).read_text()
 
 
 def filled(name: str, words: Mapping[str, object]) -> str:
-    """The text of a template; every word in it must be among `words`."""
+    """Return a template's text with its words replaced; `words` must have a value for each."""
     lines: list[str] = []
     visible = [True]
     for line in fixed(name).splitlines():

@@ -1,4 +1,4 @@
-"""Statements as C text: loops of few axes, the innermost one over neighbours where they lie so."""
+"""Write statements as C text: loops over as few axes as possible, the last one innermost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgefold.export.native.program.statements import (
 from edgefold.export.native.program.values import Expression, Literal, Pick, Shape, View, leaves
 
 OUTER = "h"
-"""The index of a nest."""
+"""Name of the C index of a nest, which is a loop over slices."""
 VECTORISED = 8
-"""A shorter inner loop is not worth the hint that its turns are independent."""
+"""Smallest length of an inner loop that gets the hint that its iterations are independent."""
 
 
 def statement_text(statement: Statement) -> list[str]:
-    """The lines of a statement."""
+    """Return the C lines of a statement."""
     if isinstance(statement, Loop):
         return loop_text(statement)
     if isinstance(statement, KernelCall):
@@ -30,7 +30,7 @@ def statement_text(statement: Statement) -> list[str]:
 
 
 def call_text(call: KernelCall) -> list[str]:
-    """The lines of a kernel's calls."""
+    """Return the C lines of the calls of a kernel, with the loops around them."""
     indices = INDICES[: len(call.lead)]
     lines = [f"/* {call.note} */"]
     for depth, (index, n) in enumerate(zip(indices, call.lead, strict=True)):
@@ -43,7 +43,7 @@ def call_text(call: KernelCall) -> list[str]:
 
 
 def loop_text(loop: Loop) -> list[str]:
-    """The lines of a loop over all its assignments."""
+    """Return the C lines of a loop with all its assignments."""
     views = [v for a in loop.assignments for v in (a.target, *leaves(a.expression))]
     shape, strides = _collapsed(loop.shape, views)
     indices = INDICES[: len(shape)]
@@ -70,7 +70,7 @@ def loop_text(loop: Loop) -> list[str]:
 def _assigned(
     assignment: Assignment, indices: str, strides: Mapping[Shape, Shape], local: dict[View, str]
 ) -> str:
-    """One statement; later ones read what it wrote as a local variable where it is one."""
+    """Return the C text of an assignment; add the variable to `local` if it makes a local one."""
     value = expression_text(assignment.expression, indices, strides, local)
     target = assignment.target
     if assignment.local:
@@ -85,7 +85,14 @@ def expression_text(
     strides: Mapping[Shape, Shape],
     local: Mapping[View, str],
 ) -> str:
-    """An expression as C."""
+    """Return an expression as C text.
+
+    Args:
+        expression: The expression.
+        indices: Names of the loop's indices, one letter for each axis.
+        strides: Strides of a view along the loop's axes, by the strides that the view has.
+        local: Names of local variables, by the view for which each stands.
+    """
     if isinstance(expression, Literal):
         return expression.text
     if isinstance(expression, View):
@@ -102,12 +109,12 @@ def expression_text(
 
 
 def element(view: View, indices: str, strides: Mapping[Shape, Shape]) -> str:
-    """One element of a view at the loop's indices."""
+    """Return the C text of the element of a view at the loop's indices."""
     return f"{view.buffer.name}[{place_text(view, strides[view.strides], indices)}]"
 
 
 def place_text(view: View, strides: Shape, indices: str) -> str:
-    """`offset + i * stride + ...` as C, without what is nothing."""
+    """Return `offset + i * stride + ...` as C text, without terms that are 0."""
     terms = [str(view.offset)] if view.offset else []
     for index, stride in zip((OUTER, *indices), (view.outer, *strides), strict=True):
         if stride:
@@ -116,10 +123,10 @@ def place_text(view: View, strides: Shape, indices: str) -> str:
 
 
 def _collapsed(shape: Shape, views: Sequence[View]) -> tuple[Shape, dict[Shape, Shape]]:
-    """Join neighbouring axes that all views pass through as one.
+    """Join neighbouring axes that are like one axis in all views.
 
     Returns:
-        The shorter shape, and for each view's strides those of the shorter shape.
+        The shorter shape, and its strides, by the strides that a view has in `shape`.
     """
     all_strides = {view.strides for view in views}
     groups: list[list[int]] = []

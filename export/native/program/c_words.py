@@ -1,4 +1,4 @@
-"""Names and types of C that stand for those of a bundle."""
+"""Translate names and types of a bundle to those of C."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ C_TYPES = {
     **{f"int{8 * n}": f"int{8 * n}_t" for n in (1, 2, 4, 8)},
     **{f"uint{8 * n}": f"uint{8 * n}_t" for n in (1, 2, 4, 8)},
 }
-"""By numpy's name; a float16 is only stored so, everything is computed in single precision."""
+"""C types by numpy's name. A float16 is only stored as uint16_t, and computed as float."""
 
 
 def c_identifier(text: str) -> str:
-    """A name as C takes it, behind some prefix."""
+    """Return a name with `_` for each character that C does not allow; it needs a prefix."""
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def model_identifier(name: str) -> str:
-    """Return the part of all names in a model's C that its own name gives."""
+    """Return a model's name as a C identifier in lower case, for the names in its C code."""
     return c_identifier(name.lower()).strip("_") or "model"

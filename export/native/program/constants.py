@@ -1,4 +1,4 @@
-"""The constants of a bundle's graphs as C arrays, each stored once however many graphs read it."""
+"""Store the constants of a bundle's graphs as C arrays, each once for all graphs that read it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edgefold.export.native.program.values import Buffer
 Array = NDArray[Any]
 A_LINE = 8
 PANELS = (16, 8, 4)
-"""Widths in columns of the panels that kernels/products.c multiplies at once."""
+"""Widths, in columns, of the panels that c/products.c multiplies at once."""
 
 
 @dataclass(slots=True)
 class Constants:
-    """Arrays by their bytes.
+    """Collects arrays; those with the same bytes and type are stored once.
 
     Attributes:
-        prefix: Of their names in C.
+        prefix: Beginning of the arrays' names in C.
     """
 
     prefix: str
@@ -30,7 +30,7 @@ class Constants:
     _arrays: list[tuple[Buffer, Array]] = field(default_factory=list)
 
     def buffer(self, array: Array) -> Buffer:
-        """The buffer of an array, row-major."""
+        """Add an array in row-major order if it is new, and return its buffer."""
         array = np.ascontiguousarray(array)
         key = array.dtype.name, array.tobytes()
         if key not in self._held:
@@ -42,15 +42,15 @@ class Constants:
 
     @property
     def n_bytes(self) -> int:
-        """Count the bytes of all arrays in flash."""
+        """Return the number of bytes that all arrays take in flash."""
         return sum(array.nbytes for _, array in self._arrays)
 
     def declarations(self) -> str:
-        """A line for each array, for the file that reads them."""
+        """Return the C lines that declare the arrays, for the file that reads them."""
         return "".join(f"extern const {b.c_type} {b.name}[{b.size}];\n" for b, _ in self._arrays)
 
     def definitions(self) -> str:
-        """The arrays with their numbers."""
+        """Return the C text that defines the arrays with their numbers."""
         return "\n".join(_definition(b, array) for b, array in self._arrays)
 
 
@@ -70,7 +70,7 @@ def _definition(buffer: Buffer, array: Array) -> str:
 
 
 def number_text(number: Any, dtype: str) -> str:
-    """A number of a type as C."""
+    """Return a number of a type (numpy's name) as C text."""
     if dtype in ("float32", "float16"):
         value = float(number)
         if not math.isfinite(value):
@@ -87,7 +87,7 @@ def number_text(number: Any, dtype: str) -> str:
 
 
 def packed(weights: Array) -> Array:
-    """A matrix (K, N) in panels of columns, as kernels/products.c reads it.
+    """Return a matrix (K, N) as panels of columns, (K * N,), which c/products.c reads.
 
     The panels are 16 columns wide, the last ones 8, 4 and 1; within a panel row follows row.
     """

@@ -1,9 +1,10 @@
-"""Run statements over the heads of an attention, or any axis that they share, slice by slice.
+"""Run C statements for one attention head after another, or for slices of another shared axis.
 
     every head's scores ─> every head's softmax ─> every head's values
     becomes: for each head: its scores ─> its softmax ─> its values
 
-What only these statements use then needs the memory of one slice, and stays in the nearest cache.
+Buffers that only these statements use then need the memory of one slice, and stay in the nearest
+cache of the processor. A run is a list of statements that can be executed slice by slice.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from edgefold.export.native.program.statements import KernelCall, Loop, Nest, St
 from edgefold.export.native.program.values import ANYWHERE, Buffer, Shape, View, leaves, mapped
 
 LEAST = 256
-"""Elements of a slice below which it is not worth while."""
+"""Smallest number of elements of a slice for which statements are nested."""
 Span = tuple[int, int]
 
 
 def nested(statements: Sequence[Statement]) -> list[Statement]:
-    """Gather statements in nests where that saves memory; what depends on another stays behind."""
+    """Gather statements in nests (loops over slices) where that saves memory, and return all."""
     users = Counter(b for statement in statements for b in statement.reads | statement.writes)
     runs: list[list[Loop | KernelCall]] = []
     for statement in statements:
@@ -37,7 +38,7 @@ def nested(statements: Sequence[Statement]) -> list[Statement]:
 def _home(
     statement: Loop | KernelCall, runs: Sequence[list[Loop | KernelCall]]
 ) -> list[Loop | KernelCall] | None:
-    """The last run that a statement may join, past those behind it that it does not depend on."""
+    """Return the last run that a statement may join without passing a run it depends on."""
     n = _first_axis(statement)
     for run in reversed(runs):
         if n > 1 and n == _first_axis(run[0]) and _slices([*run, statement]) is not None:
@@ -53,7 +54,7 @@ def _first_axis(statement: Loop | KernelCall) -> int:
 
 
 def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> bool:
-    """Whether a statement must stay behind a run."""
+    """Return whether a statement must stay behind a run, as one writes what the other uses."""
     written = set[Buffer]().union(*(s.writes for s in run))
     touched = written.union(*(s.reads for s in run))
     return bool(statement.reads & written or statement.writes & touched)
@@ -71,9 +72,10 @@ def _views(statement: Loop | KernelCall) -> Iterator[tuple[View, Shape]]:
 
 
 def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
-    """The places that the first slice takes of each buffer that one statement gives another.
+    """Return the first and last place of the first slice in each buffer that statements share.
 
-    None where slices meet: then the statements cannot run slice by slice.
+    Only buffers that the run writes count. Return None where slices overlap: then the statements
+    cannot run slice by slice.
     """
     shared = Counter(buffer for s in run for buffer in s.reads | s.writes)
     written = {b for s in run for b in s.writes if shared[b] > 1}
@@ -95,7 +97,7 @@ def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
 
 
 def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statement]:
-    """A run as a nest, or as it was where nothing is saved."""
+    """Return a run as one nest, or its own statements where a nest saves no memory."""
     inside = Counter(b for statement in run for b in statement.reads | statement.writes)
     spans = _slices(run) if len(run) > 1 else None
     private = {

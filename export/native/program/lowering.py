@@ -1,8 +1,8 @@
-"""One step graph becomes a program: every node is lowered by the rule of its operator.
+"""Turn a step graph into a program of C statements: the rule of its operator lowers each node.
 
-Before the nodes are lowered, what a value is used for decides where it is written: into an output
-of the graph, into its part of a concatenation, or with the axes in the order in which the next
-operation wants them. So most nodes that only move elements cost nothing.
+Before that, the later use of each value decides where it is written: into an output of the graph,
+into its part of a concatenation, or with its axes in the order that the next operation needs. So
+most nodes that only move elements cost nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from edgefold.runtime.errors import ExportError
 
 Array = NDArray[Any]
 LARGEST_EXPRESSION = 40
-"""Nodes of an expression; a longer one is written to memory."""
+"""Largest number of nodes of an expression; a larger one is written to memory."""
 FREE = 1
-"""Operations for an element that are rather done again than written and read."""
+"""Largest cost of an element, in additions, that is computed again rather than stored and read."""
 VIEWS = having("views")
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowWeights:
-    """Weights of 8 bits, (K, N), and what each column is multiplied by, (N,)."""
+    """Holds weights of 8 bits, (K, N), and the factor of each column, (N,)."""
 
     weights: Array
     scales: Array
@@ -52,17 +52,18 @@ class NarrowWeights:
 
 @dataclass(slots=True)
 class Lowering:
-    """The graph as far as it is lowered, which the rules of operators read and write.
+    """Holds a graph that is being lowered; the rules of operators read and write it.
 
     Attributes:
-        program: Gets the statements.
-        constants: Get the weights.
+        program: The statements so far.
+        constants: The weights so far.
         arrays: The graph's constants by name.
-        values: Values by name, as far as the graph is lowered.
-        uses: How often each value is read; an output of the graph counts as one.
-        places: Memory that values are written into.
+        shapes, dtypes: Shapes and element types of the graph's values by name.
+        values: The values of the nodes that are lowered, by name.
+        uses: Number of times that each value is read; an output of the graph counts as one.
+        places: Memory that is already chosen for values, by name.
         narrow: Constants that products read with 8 bits, by name.
-        orders: By value, the order of axes in which its memory should lie.
+        orders: Order in which the axes of a value should lie in memory, by name.
         node: The node that is being lowered.
     """
 
@@ -78,10 +79,10 @@ class Lowering:
     orders: dict[str, Shape] = field(default_factory=dict)
     node: onnx.NodeProto = field(default_factory=onnx.NodeProto)
 
-    # What rules ask of the node.
+    # Methods by which a rule reads the node.
 
     def refuse(self, reason: str) -> ExportError:
-        """The error of a node that native code does not cover."""
+        """Return the error for a node that native code does not cover, with the reason."""
         operator = self.node.op_type
         return ExportError(
             f"native code does not cover {operator} of node "
@@ -90,20 +91,20 @@ class Lowering:
         )
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute of the node."""
+        """Return an attribute of the node, or the default if the node does not have it."""
         setting = attribute(self.node, name, default)
         return setting.decode() if isinstance(setting, bytes) else setting
 
     def has(self, index: int) -> bool:
-        """Whether the node has an input there; optional ones may be left out."""
+        """Return whether the node has input number `index`; optional ones may be left out."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     def value(self, index: int) -> Value:
-        """An input as a value."""
+        """Return input number `index` of the node as a value."""
         return self.named(self.node.input[index])
 
     def constant(self, index: int) -> Array:
-        """An input that must be known now; raises ExportError."""
+        """Return the numbers of an input that must be constant; raises ExportError if not."""
         name = self.node.input[index]
         if name not in self.arrays:
             raise self.refuse(f"its input {name!r} is not a constant")
@@ -123,13 +124,13 @@ class Lowering:
         return self.dtypes[self.node.output[0]].name
 
     def named(self, name: str) -> Value:
-        """A value by its name in the graph."""
+        """Return a value by its name in the graph."""
         if name not in self.values:
             self.values[name] = self.of_array(self.arrays[name])
         return self.values[name]
 
     def of_array(self, array: Array) -> Value:
-        """A constant; a number stands in the code itself."""
+        """Return an array as a constant value; a repeated number becomes text in the code."""
         if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             text = number_text(array.reshape(-1)[0], array.dtype.name)
             dtype = "float32" if array.dtype == np.float16 else array.dtype.name
@@ -137,14 +138,14 @@ class Lowering:
         return _widened(self.stored(array))
 
     def stored(self, array: Array) -> Value:
-        """A constant in memory."""
+        """Store an array among the constants, and return it as a value in memory."""
         buffer = self.constants.buffer(array)
         return Value(array.shape, buffer.dtype, View(buffer, 0, row_major(array.shape)))
 
-    # What rules give back.
+    # Methods by which a rule writes results.
 
     def place(self, name: str, shape: Shape, dtype: str) -> Value:
-        """Memory for a value that is about to be computed."""
+        """Return the memory that is chosen for a value to be computed, or else new memory."""
         if name in self.places:
             return self.places[name]
         order = self.orders.get(name)
@@ -154,7 +155,7 @@ class Lowering:
         return memory.transposed(tuple(order.index(axis) for axis in range(len(order))))
 
     def define(self, value: Value, output: int = 0) -> None:
-        """Give the node's output a value, in memory where that pays or is asked for."""
+        """Set an output of the node; write the value to memory where that is cheaper or chosen."""
         name = self.node.output[output]
         text = value.expression.size if isinstance(value.expression, Apply) else 1
         shared = self.uses[name] > 1 and value.cost > FREE
@@ -166,11 +167,11 @@ class Lowering:
         self.values[name] = value
 
     def computed(self, value: Value, output: int = 0) -> None:
-        """Give the node's output a value that `place` gave the memory of."""
+        """Set an output of the node to a value that was written into memory from `place`."""
         self.values[self.node.output[output]] = value
 
     def in_memory(self, index: int) -> Value:
-        """An input in memory, which is kept for later readers too."""
+        """Return an input as a value in memory; a copy is also used by later readers."""
         name = self.node.input[index]
         value = self.value(index)
         if value.view is None:
@@ -190,7 +191,7 @@ RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mod
 
 
 def c_name(name: str) -> str:
-    """A name of a graph as a C identifier."""
+    """Return a name of a graph as a C identifier that the function's text does not use."""
     text = c_identifier(name)
     text = text if text[:1].isalpha() else f"v{text}"
     reserved = (
@@ -205,10 +206,16 @@ def lowered(
     constants: Constants,
     rules: Mapping[str, Rule],
 ) -> Program:
-    """Lower a graph whose inputs and outputs lie in the given buffers.
+    """Return the program of a graph.
+
+    Args:
+        model: The graph, with its weights inside.
+        arguments: Buffers of the inputs and outputs by name.
+        constants: Collects the weights.
+        rules: The rule of each operator that is covered.
 
     Raises:
-        ExportError: It has an operator, or a form of one, that is not covered.
+        ExportError: The graph has an operator, or a form of one, that is not covered.
     """
     program = Program()
     arrays = constants_of(model)
@@ -242,14 +249,14 @@ def lowered(
 
 
 def _widened(value: Value) -> Value:
-    """An argument in the type that it is computed in: halves are singles."""
+    """Return a value in the type in which it is computed: float16 becomes float32."""
     if value.dtype != "float16":
         return value
     return Value(value.shape, "float32", apply("edgefold_of_half({0})", 2, value.expression))
 
 
 def _finish(lowering: Lowering, name: str, buffer: Buffer) -> None:
-    """Write an output that is not where it belongs: of another type, or another value's name."""
+    """Write an output of the graph to its buffer, if it does not already lie there."""
     value = lowering.named(name)
     place = Value(value.shape, buffer.dtype, View(buffer, 0, row_major(value.shape)))
     if buffer.dtype == "float16":
@@ -259,7 +266,7 @@ def _finish(lowering: Lowering, name: str, buffer: Buffer) -> None:
 
 
 def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
-    """Decide from the last node to the first where values are written."""
+    """Decide where values are written, from the last node to the first."""
     results = {name for node in model.graph.node for name in node.output}
     places, shapes = lowering.places, lowering.shapes
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -289,7 +296,7 @@ def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
 
 
 def _place_parts(lowering: Lowering, node: onnx.NodeProto, results: set[str]) -> None:
-    """The parts of a concatenation are written where the whole lies."""
+    """Choose the memory of a concatenation, and for each of its parts the place in it."""
     output, shapes, places = node.output[0], lowering.shapes, lowering.places
     if output not in places:
         dtype = lowering.dtypes[output].name
@@ -305,7 +312,7 @@ def _place_parts(lowering: Lowering, node: onnx.NodeProto, results: set[str]) ->
 def elementwise(template: str, cost: int) -> Rule:
     """Return the rule of an operator that computes each element from those at the same place.
 
-    An argument that the template names twice is computed once.
+    `cost` is counted in additions. An argument that the template names twice is computed once.
     """
     twice = {index for index in range(3) if template.count(f"{{{index}}}") > 1}
 
@@ -323,7 +330,7 @@ def elementwise(template: str, cost: int) -> Rule:
 
 
 def with_attributes(rule: Rule, **covered: Any) -> Rule:
-    """The rule of an operator of which no other values of these attributes are covered."""
+    """Return a rule that refuses a node if its attributes have other values than these."""
 
     def checked(lowering: Lowering) -> None:
         for name, value in covered.items():

@@ -1,9 +1,9 @@
-"""The statements of one C function, and what of them can be saved before they become text.
+"""Define the statements of one C function, and simplify them before they become text.
 
 A statement is a loop over the elements of a shape, with one assignment or more, or a call of a
-kernel. Values stay expressions until something needs them in memory; `Program.keep` then writes
-them. Afterwards loops over the same elements are joined, and what only its own loop reads becomes a
-local variable, so that a chain of operations passes over memory once.
+kernel: a fixed C function. Values stay expressions until something needs them in memory;
+`Program.keep` then writes them. Afterwards loops over the same elements are joined, and memory that
+only one loop uses becomes a local variable, so that a chain of operations passes over memory once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from edgefold.export.native.program.values import (
 )
 
 INDICES = "ijklmnpqrstuvw"
-"""Names of a loop's axes; a value has no more axes that are longer than 1."""
+"""Names of a loop's indices. No value has more axes than these that are longer than 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One element of memory gets an expression's value; with `local`, a variable of that name.
+    """Assigns the value of an expression to an element of memory.
 
     Attributes:
-        note: The name of the value in the graph.
+        target: Place of the element.
+        expression: The expression.
+        note: Name of the value in the graph.
+        local: Whether a local variable with the buffer's name is assigned instead of memory.
     """
 
     target: View
@@ -45,7 +48,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class Loop:
-    """Assignments for every element of a shape, in order; no element depends on another one."""
+    """Runs assignments, in order, for every element of a shape; no element depends on another."""
 
     shape: Shape
     assignments: list[Assignment]
@@ -61,15 +64,15 @@ class Loop:
 
 @dataclass(slots=True)
 class KernelCall:
-    """A kernel's call for each row, or each matrix, of some values.
+    """Calls a kernel for each row, or each matrix, of some values.
 
     Attributes:
-        note: The name of the result in the graph.
-        lead: Axes over which the calls go; none has length 1.
-        views: Of the values, with the axes of lead in front; the others are the kernel's own.
-        shapes: Of the kernel's own axes, for each view.
-        template: C text; `{k}` stands for the address where the kernel finds value k.
-        written: Which of the values the kernel writes.
+        note: Name of the result in the graph.
+        lead: Lengths of the axes over which the calls go; none is 1.
+        views: Views of the values. The axes of lead come first; the kernel passes along the others.
+        shapes: Lengths of the axes along which the kernel passes, for each view.
+        template: C text of a call; `{k}` stands for the address where the kernel finds value k.
+        written: Numbers k of the values that the kernel writes.
     """
 
     note: str
@@ -90,11 +93,11 @@ class KernelCall:
 
 @dataclass(slots=True)
 class Nest:
-    """Statements that run one after the other for each slice of an axis that all have.
+    """Runs statements one after the other for each slice of an axis that all of them have.
 
     Attributes:
-        n: Slices.
-        body: Statements without that axis; `View.outer` is its stride.
+        n: Number of slices.
+        body: The statements without that axis; `View.outer` is the stride of this axis.
     """
 
     n: int
@@ -114,10 +117,11 @@ Statement = Loop | KernelCall | Nest
 
 @dataclass(slots=True)
 class Program:
-    """Statements, and the buffers that they use.
+    """Holds the statements of a C function and the buffers that they use.
 
     Attributes:
-        arena: Every buffer that lies in the arena.
+        statements: The statements in order.
+        arena: All buffers in the arena, which is the function's memory for intermediate values.
     """
 
     statements: list[Statement] = field(default_factory=list)
@@ -125,7 +129,7 @@ class Program:
     _names: dict[str, int] = field(default_factory=dict)
 
     def fresh(self, name: str, shape: Shape, dtype: str) -> Value:
-        """New memory in the arena, row-major."""
+        """Return new memory in the arena, in row-major order, under a name like `name`."""
         text, count = name, self._names.get(name, 1)
         while text in self._names:
             count += 1
@@ -136,11 +140,11 @@ class Program:
         return Value(shape, dtype, View(buffer, 0, row_major(shape)))
 
     def reserve(self, name: str) -> None:
-        """Let no buffer of the arena have this name."""
+        """Exclude a name from those that buffers of the arena may get."""
         self._names[name] = 1
 
     def keep(self, value: Value, name: str, into: Value | None = None) -> Value:
-        """Write a value to memory, new or given."""
+        """Write a value to new memory, or to `into`, and return it as a value in that memory."""
         into = into or self.fresh(name, value.shape, value.dtype)
         assert into.view is not None
         if value.size:
@@ -149,24 +153,24 @@ class Program:
         return into
 
     def in_memory(self, value: Value, name: str) -> Value:
-        """The value itself where it lies in memory, else a copy that does."""
+        """Return the value itself if it lies in memory, else a copy that does."""
         return value if value.view else self.keep(value, name)
 
     def contiguous(self, value: Value, name: str) -> Value:
-        """The value in memory, row-major without gaps."""
+        """Return the value in memory, in row-major order without gaps; by a copy if needed."""
         return value if value.is_row_major else self.keep(value, name)
 
     def rows(
         self, note: str, lead: Shape, values: Sequence[Value], call: str, writes: Sequence[Value]
     ) -> None:
-        """Append a kernel's call for each row, or each matrix, of some values.
+        """Append calls of a kernel for each row, or each matrix, of some values.
 
         Args:
-            note: The name of the result in the graph.
-            lead: Axes over which the calls go.
-            values: In memory; each has the axes of lead in front, or none of them.
-            call: C text; `{k}` stands for the address of the row of value k.
-            writes: Those of the values that the kernel writes; it may read all.
+            note: Name of the result in the graph.
+            lead: Lengths of the axes over which the calls go.
+            values: Values in memory; each has the axes of lead in front, or none of them.
+            call: C text of a call; `{k}` stands for the address of the row of value k.
+            writes: Values, of those in `values`, that the kernel writes; it may read all.
         """
         axes = _long_axes(lead)
         views, shapes = [], []
@@ -191,7 +195,7 @@ def _long_axes(shape: Shape) -> list[int]:
 
 
 def _plain(shape: Shape, assignment: Assignment) -> Loop:
-    """The loop without axes of length 1."""
+    """Return a loop over a shape for one assignment, without the axes of length 1."""
     axes = _long_axes(shape)
 
     def without(view: View) -> View:
@@ -204,10 +208,10 @@ def _plain(shape: Shape, assignment: Assignment) -> Loop:
 
 
 def joined(statements: Sequence[Statement]) -> list[Statement]:
-    """Join each loop with the closest earlier one over the same elements that it may join.
+    """Join each loop with the closest earlier loop over the same elements that it may join.
 
-    It may where no statement between them writes what it reads, reads or writes what it writes,
-    and where it reads what the earlier loop writes at the very element that is being written.
+    It may join if no statement between the two writes a buffer that it reads, or uses a buffer that
+    it writes, and if it reads, of a buffer that the earlier loop writes, only the same element.
     """
     done: list[Statement] = []
     for statement in statements:
@@ -233,7 +237,7 @@ def _home(loop: Loop, done: Sequence[Statement]) -> Loop | None:
 
 
 def _agree(first: Loop, second: Loop) -> bool:
-    """Whether what both touch, and one writes, is the same element in each turn of the loop."""
+    """Return whether both loops, in buffers that one writes, use the same element at a time."""
     one = (
         [a.target for a in first.assignments],
         [v for a in first.assignments for v in leaves(a.expression)],
@@ -248,7 +252,7 @@ def _agree(first: Loop, second: Loop) -> bool:
 
 
 def with_locals(statements: Sequence[Statement]) -> list[Statement]:
-    """Make a local variable of each arena buffer that one loop alone writes and reads."""
+    """Make a local variable of each buffer of the arena that only one loop writes and reads."""
     users: dict[Buffer, list[Statement]] = {}
     for statement in statements:
         for buffer in statement.reads | statement.writes:
@@ -268,7 +272,7 @@ def with_locals(statements: Sequence[Statement]) -> list[Statement]:
 def planned(
     statements: Sequence[Statement], arena: Sequence[Buffer]
 ) -> tuple[dict[Buffer, int], int]:
-    """Where each buffer of the arena begins, in bytes, and how long the arena is.
+    """Return where each buffer of the arena begins, and the length of the arena, in bytes.
 
     Buffers that are never needed at once may lie in the same place: the largest are placed first,
     each at the lowest free address for as long as it lives.
@@ -305,10 +309,10 @@ def planned(
 
 
 ALIGNED = 64
-"""Every buffer begins at a multiple of so many bytes: a cache line, and the widest vector."""
+"""Alignment of buffers in bytes: the length of a cache line and of the widest vector."""
 
 
 def n_bytes(buffer: Buffer) -> int:
-    """Count the bytes of the arena that a buffer takes."""
+    """Return the number of bytes of the arena that a buffer takes."""
     width = np.dtype(buffer.dtype).itemsize
     return -(-buffer.size * width // ALIGNED) * ALIGNED

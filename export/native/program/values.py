@@ -1,10 +1,10 @@
-"""Values of a graph as expressions over strided memory, so that a chain of them is one loop.
+"""Describe values of a graph as expressions over strided memory, so that a chain is one loop.
 
 A value has a shape, a type, and an expression whose leaves are views: a buffer, an offset and a
-stride for each axis of the shape. A broadcast axis has stride 0. What only moves elements
-(transposing, slicing, broadcasting, most reshapes) changes the views and computes nothing; what
-computes element by element joins expressions. Memory is written when a value is kept, see
-`edgefold.export.native.program.statements`.
+stride for each axis of the shape, in elements. A broadcast axis has stride 0. Operations that only
+move elements (transposing, slicing, broadcasting, most reshapes) change the views and compute
+nothing; operations on single elements join expressions. A value is written to memory only when it
+is kept, see `edgefold.export.native.program.statements`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Memory for the elements of one tensor.
+    """Describes memory for the elements of one tensor.
 
     Attributes:
-        name: Its C name.
+        name: Name of the memory in C.
         dtype: numpy's name of the element type.
-        size: Elements.
-        place: "argument" (a parameter of the function), "constant" (data) or "arena".
+        size: Number of elements.
+        place: Kind of memory: "argument" (a parameter of the function), "constant" (data) or
+            "arena" (memory for intermediate values).
     """
 
     name: str
@@ -41,10 +42,13 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where the elements of a shape lie: `offset + sum(index * stride)` in a buffer.
+    """Describes where elements lie in a buffer: at `offset + sum(index * stride)`.
 
     Attributes:
-        outer: The stride of a loop around the whole statement; see
+        buffer: The memory.
+        offset: Place of the first element, counted in elements.
+        strides: Distance between neighbours along each axis, in elements.
+        outer: Stride of a loop around the whole statement; see
             `edgefold.export.native.program.head_loops`.
     """
 
@@ -56,7 +60,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, as C text."""
+    """Holds a number as C text."""
 
     text: str
     cost: int = 0
@@ -64,11 +68,13 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An operation on expressions: a template with a place for each argument.
+    """Holds an operation on expressions.
 
     Attributes:
-        cost: Of all operations below, in additions.
-        size: Of the text, in nodes.
+        template: C text in which `{k}` stands for argument k.
+        arguments: The expressions that the operation reads.
+        cost: Cost of the operation and of those in its arguments, counted in additions.
+        size: Number of nodes of the whole expression.
     """
 
     template: str
@@ -79,12 +85,14 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An element whose place is only known when the code runs.
+    """Describes an element whose place is only known when the code runs.
 
     Attributes:
-        view: Where it would lie if every picked index were 0.
+        view: The place of the element if every picked index were 0.
         picks: For each picked axis: the index, the axis's stride and its length. An index beyond
-            the axis reads its first or last element: what a snapshot holds cannot reach outside.
+            the axis reads its first or last element, so that numbers of a damaged snapshot cannot
+            reach outside.
+        cost: Cost of the pick, counted in additions.
     """
 
     view: View
@@ -96,18 +104,18 @@ Expression = View | Literal | Apply | Pick
 
 
 def apply(template: str, cost: int, *arguments: Expression) -> Apply:
-    """Join expressions; the cost of the arguments is added."""
+    """Return an operation on expressions; its cost is `cost` and the cost of its arguments."""
     cost += sum(a.cost for a in arguments if not isinstance(a, View))
     size = 1 + sum(a.size if isinstance(a, Apply) else 2 for a in arguments)
     return Apply(template, arguments, cost, size)
 
 
 ANYWHERE = -1
-"""The offset by which `leaves` tells a view that is read at any place."""
+"""Offset that `leaves` gives to a view of which any place may be read."""
 
 
 def leaves(expression: Expression) -> Iterator[View]:
-    """The views of an expression."""
+    """Yield all views that an expression reads."""
     if isinstance(expression, View):
         yield expression
     elif isinstance(expression, Pick):
@@ -120,7 +128,7 @@ def leaves(expression: Expression) -> Iterator[View]:
 
 
 def mapped(expression: Expression, change: Callable[[View], View]) -> Expression:
-    """The expression with every view replaced."""
+    """Return the expression after `change` is applied to every view in it."""
     if isinstance(expression, View):
         return change(expression)
     if isinstance(expression, Pick):
@@ -134,7 +142,7 @@ def mapped(expression: Expression, change: Callable[[View], View]) -> Expression
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of a graph: every view in its expression has a stride for each axis of its shape."""
+    """Describes a tensor of a graph; each view in its expression has a stride for each axis."""
 
     shape: Shape
     dtype: str
@@ -142,40 +150,40 @@ class Value:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def view(self) -> View | None:
-        """Its memory, if it lies in memory as it is."""
+        """Return the place of the value if it lies in memory, or None if it must be computed."""
         return self.expression if isinstance(self.expression, View) else None
 
     @property
     def in_rows(self) -> bool:
-        """Whether it lies in memory with the elements of its last axis side by side."""
+        """Return whether the value lies in memory, neighbours of its last axis side by side."""
         return self.view is not None and self.view.strides[-1] == (self.shape[-1] != 1)
 
     @property
     def is_row_major(self) -> bool:
-        """Whether it lies in memory, row after row without gaps."""
+        """Return whether the value lies in memory, row after row without gaps."""
         return self.view is not None and self.view.strides == row_major(self.shape)
 
     @property
     def cost(self) -> int:
-        """Operations for an element, in additions."""
+        """Return the cost of computing one element, counted in additions."""
         return 0 if isinstance(self.expression, View) else self.expression.cost
 
     def moved(self, shape: Shape, change: Callable[[View], View]) -> Value:
-        """The same elements in another shape, by a change of every view."""
+        """Return a value of another shape, after `change` is applied to every view."""
         return replace(self, shape=shape, expression=mapped(self.expression, change))
 
     def transposed(self, axes: Sequence[int]) -> Value:
-        """Axis k of the result is axis `axes[k]` of this value."""
+        """Return the value with its axes in another order: axis k is axis `axes[k]` of this one."""
         shape = tuple(self.shape[axis] for axis in axes)
         return self.moved(shape, lambda v: replace(v, strides=tuple(v.strides[a] for a in axes)))
 
     def broadcast(self, shape: Shape) -> Value:
-        """As numpy broadcasts to a shape."""
+        """Return the value broadcast to a shape by numpy's rules."""
         missing = len(shape) - len(self.shape)
         padded = (1,) * missing + self.shape
 
@@ -199,7 +207,7 @@ class Value:
         return self.moved(shape, cut)
 
     def reshaped(self, shape: Shape) -> Value | None:
-        """In another shape of as many elements; None where that needs a copy."""
+        """Return the value in another shape of as many elements; None where that needs a copy."""
         strides_by_view: dict[Shape, Shape] = {}
         for view in leaves(self.expression):
             strides = reshaped_strides(self.shape, view.strides, shape)
@@ -210,9 +218,9 @@ class Value:
 
 
 def row_major(shape: Shape) -> Shape:
-    """Strides of elements that lie one after the other, the last axis innermost.
+    """Return the strides of elements that lie one after the other, the last axis innermost.
 
-    That of an axis of length 1 is 0 here and everywhere, so that equal views compare equal.
+    The stride of an axis of length 1 is 0 here and everywhere, so that equal views compare equal.
     """
     strides, step = [], 1
     for n in reversed(shape):
@@ -222,7 +230,7 @@ def row_major(shape: Shape) -> Shape:
 
 
 def reshaped_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
-    """Strides with which `wanted` reads the same elements in the same order; None if none do."""
+    """Return strides for shape `wanted` that read the same elements in order; None if none do."""
     if 0 in shape:
         return (0,) * len(wanted)
     axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]

@@ -1,4 +1,4 @@
-"""The rules of ONNX operators, by operator."""
+"""Collect the rules by which ONNX operators become C, by operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDE = {"float64", "uint64"}
 
 
 def _typed(operator: str, rule: Rule) -> Rule:
-    """Return the rule, for the types that its operator is computed in."""
+    """Return `rule` with a check that refuses types in which its operator is not computed."""
 
     def checked(lowering: Lowering) -> None:
         names = lowering.node.input[0], *filter(None, lowering.node.output)
@@ -35,4 +35,4 @@ RULES: dict[str, Rule] = {
     operator: _typed(operator, rule) if operator in SINGLE.keys() | NUMBERS else rule
     for operator, rule in (SINGLE | ELEMENTWISE | REDUCTIONS | MOVING | SELECTING).items()
 }
-"""Every operator that native code covers; CONTRIBUTING.md says how to add one."""
+"""Rule of every operator that native code covers; CONTRIBUTING.md says how to add one."""

@@ -1,4 +1,4 @@
-"""Operators that compute each element from those at the same place."""
+"""Turn ONNX operators into C that compute each element from those at the same place."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from edgefold.export.native.program.lowering import (
 from edgefold.export.native.program.values import Expression, Literal, Value, apply
 
 DEAR, FUNCTION = 4, 10
-"""Operations that a division and a transcendental function count for."""
+"""Costs of a division or root (DEAR) and of a function such as exp (FUNCTION), in additions."""
 
 
 def _chain(template: str) -> Rule:
-    """Any number of arguments, joined two by two."""
+    """Return the rule of an operator with any number of arguments, which are joined in turn."""
 
     def rule(lowering: Lowering) -> None:
         shape = lowering.shape
@@ -43,13 +43,13 @@ def _by_type(whole: Rule, floats: Rule) -> Rule:
 
 
 def _wrapping(operator: str) -> Rule:
-    """Arithmetic whose integers wrap, as they do in onnxruntime; in C that needs unsigned ones."""
+    """Return the rule of + - or *, whose integers wrap as in onnxruntime; C needs unsigned ones."""
     wrapped = integers(f"((uint64_t){{0}} {operator} (uint64_t){{1}})", 1)
     return _by_type(wrapped, elementwise(f"({{0}} {operator} {{1}})", 1))
 
 
 def integers(template: str, cost: int) -> Rule:
-    """The rule of an operator whose integers, of 64 bits here, get back the size of their type."""
+    """Return a rule that computes integers in 64 bits, then converts them to the node's type."""
 
     def rule(lowering: Lowering) -> None:
         elementwise(f"(({C_TYPES[lowering.dtype]}){template})", cost)(lowering)
@@ -68,7 +68,7 @@ def _clip(lowering: Lowering) -> None:
 
 
 def _of_type(template: str, dtype: str) -> str:
-    """The template with the functions for integers where the type is one."""
+    """Return a C template; for an integer type, the name of its function ends in `_int`."""
     return template if dtype.startswith("float") else template.replace("(", "_int(", 1)
 
 
@@ -95,7 +95,7 @@ def _pow(lowering: Lowering) -> None:
 
 
 def _divide(lowering: Lowering) -> None:
-    """By a number that is known now: times its inverse, which takes a tenth of the time."""
+    """Divide; by a constant number, multiply by its inverse, which takes a tenth of the time."""
     divisor = lowering.arrays.get(lowering.node.input[1])
     number = divisor.item() if divisor is not None and divisor.size == 1 else 0.0
     if not 1e-30 < abs(number) < 1e30:
@@ -121,7 +121,10 @@ def _cast(lowering: Lowering) -> None:
 
 
 def _wave(name: str) -> Rule:
-    """Sine and cosine: over a row at once, since large arguments take another way."""
+    """Return the rule of sine or cosine, which one call computes for all elements.
+
+    Large arguments are computed in another way than small ones.
+    """
 
     def rule(lowering: Lowering) -> None:
         output, value = lowering.node.output[0], lowering.value(0)
@@ -176,7 +179,7 @@ def _dequantize(lowering: Lowering) -> None:
 
 
 def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
-    """A scale or zero point, one number or one for each place on an axis."""
+    """Return a scale or zero point: one number, or one for each place on the node's axis."""
     if not lowering.has(index):
         return Literal("0")
     array = lowering.constant(index)
@@ -226,7 +229,7 @@ ELEMENTWISE: dict[str, Rule] = {
     ),
     "Xor": elementwise("({0} ^ {1})", 1),
 }
-"""Operators of single precision and of whole numbers of 64 bits."""
+"""Rules of operators that are computed in single precision and in whole numbers of 64 bits."""
 
 FUNCTIONS: dict[str, Rule] = {
     "Ceil": elementwise("ceilf({0})", 1),
@@ -249,4 +252,4 @@ FUNCTIONS: dict[str, Rule] = {
     "Sqrt": elementwise("sqrtf({0})", DEAR),
     "Tanh": elementwise("edgefold_tanh({0})", FUNCTION),
 }
-"""Operators of single precision only."""
+"""Rules of operators that are computed in single precision only."""

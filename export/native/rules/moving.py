@@ -1,4 +1,4 @@
-"""Operators that move elements: most change where a value is read, some copy."""
+"""Turn ONNX operators that move elements into C: most change where a value is read, some copy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _constant_of_shape(lowering: Lowering) -> None:
 
 
 def attribute_number(tensor: object) -> float:
-    """The only number of a tensor attribute."""
+    """Return the only number of an attribute that is a tensor."""
     from onnx import numpy_helper
 
     return numpy_helper.to_array(tensor).reshape(-1)[0]  # type: ignore[arg-type, no-any-return]
@@ -106,7 +106,7 @@ def _pad(lowering: Lowering) -> None:
 def _padded(
     lowering: Lowering, value: Value, axis: int, before: int, after: int, mode: str
 ) -> Value:
-    """One axis longer, in memory of its own."""
+    """Return a value in new memory that is longer along one axis, filled according to `mode`."""
     n = value.shape[axis]
     shape = (*value.shape[:axis], before + n + after, *value.shape[axis + 1 :])
     name = c_name(lowering.node.output[0])

@@ -1,4 +1,4 @@
-"""Matrix products: weights are packed now, what is only known later is read where it lies."""
+"""Turn matrix products into C: weights are packed in advance, other factors read where they lie."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from edgefold.export.native.program.values import (
 )
 
 APART = (1, 1, 1, 1)
-"""Axes in front of what all products of a batch share, so that they are not taken for the batch."""
+"""Leading axes of an array that all products of a batch share, so that its own axes are not taken
+for axes of the batch."""
 AT_ONCE = 32
-"""Columns of narrow weights that products.c widens before it multiplies by them."""
+"""Number of columns of narrow weights that products.c converts to float32 at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The right factor of a product, (..., K, N), in memory.
+    """Describes the right factor of a product, (..., K, N), in memory.
 
     Attributes:
-        value: Its first element's view; of packed weights, only the axes of the batch count.
-        row: From one row to the next; 0 for packed weights.
-        scales: Of int8 weights: what each column is multiplied by.
+        value: The factor; for packed weights, only its strides along axes of the batch count.
+        row: Distance from one row to the next, in elements; 0 for packed weights.
+        scales: Factor of each column, for int8 weights; else None.
     """
 
     value: Value
@@ -81,7 +82,7 @@ def _gemm(lowering: Lowering) -> None:
 
 
 def times(value: Value, factor: float) -> Value:
-    """A value times a number."""
+    """Return a value multiplied by a number."""
     if factor == 1:
         return value
     text = Literal(number_text(factor, "float32"))
@@ -123,7 +124,7 @@ def product(
 
 
 def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
-    """The left factor in memory; a copy has its neighbours where those of what it reads lie."""
+    """Return the left factor in memory; a copy keeps the memory order of what it reads."""
     if left.view:
         return left
     turned = (*range(len(left.shape) - 2), len(left.shape) - 1, len(left.shape) - 2)
@@ -133,7 +134,7 @@ def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
 
 
 def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
-    """The node's second input with its columns side by side, for a batch of products."""
+    """Return the node's second input, times alpha, as the factor of a batch of products."""
     name = lowering.node.input[1]
     turned = lowering.node.op_type == "Gemm" and lowering.attribute("transB", 0)
     narrow = lowering.narrow.get(name)
@@ -157,7 +158,7 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
 
 
 def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
-    """Constant matrices in panels, one after the other, for a batch; see `packed`."""
+    """Store constant matrices (..., K, N) in panels, and return them for a batch; see `packed`."""
     k, n = array.shape[-2:]
     matrices = [packed(matrix) for matrix in array.reshape(-1, k, n)]
     buffer = lowering.constants.buffer(np.concatenate(matrices))

@@ -1,4 +1,4 @@
-"""Operators that make one number of many: sums, extremes, normalisations."""
+"""Turn ONNX operators into C that make one number of many: sums, extremes, normalisations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from edgefold.export.native.program.lowering import (
 from edgefold.export.native.program.values import Apply, Expression, Shape, Value, apply
 
 MOST_TERMS = 32
-"""Rows that expressions join; more are turned, so that a kernel passes along each sum."""
+"""Largest number of rows that one expression joins. More are transposed, so that a kernel passes
+along each sum."""
 
 
 def _axes(lowering: Lowering, rank: int) -> list[int]:
@@ -32,7 +33,7 @@ def _axes(lowering: Lowering, rank: int) -> list[int]:
 
 
 def _reduction(kind: str) -> Rule:
-    """The rule of a reduction by `kind`: "sum", "max" or "min"."""
+    """Return the rule of a reduction by `kind`: "sum", "max" or "min"."""
 
     def rule(lowering: Lowering) -> None:
         value = lowering.value(0)
@@ -42,7 +43,7 @@ def _reduction(kind: str) -> Rule:
 
 
 def reduced(lowering: Lowering, value: Value, axes: list[int], kind: str) -> Value:
-    """A value with axes summed or of which the extreme is taken, in the node's shape."""
+    """Return a value reduced along axes by `kind`, in memory and in the shape of the node."""
     output = lowering.node.output[0]
     name = c_name(output)
     others = [axis for axis in range(len(value.shape)) if axis not in axes]
@@ -77,7 +78,7 @@ def _combine(kind: str, dtype: str) -> str:
 def _over_rows(
     lowering: Lowering, turned: Value, lead: Shape, n: int, into: Value, kind: str
 ) -> None:
-    """The axis that goes lies outside of one that stays: whole rows are joined."""
+    """Reduce an axis of length n that lies outside of one that stays: whole rows are joined."""
     program, name = lowering.program, c_name(lowering.node.output[0])
     flat = turned.reshaped((*lead, n))
     if flat is None:
@@ -98,7 +99,7 @@ def _over_rows(
 
 
 def _within_rows(lowering: Lowering, flat: Value, into: Value, kind: str) -> None:
-    """The axis that goes is the innermost: a kernel passes along each row."""
+    """Reduce the innermost axis: a kernel passes along each row."""
     lead, n = flat.shape[:-1], flat.shape[-1]
     suffix = "" if flat.dtype == "float32" else "_int"
     if flat.dtype not in ("float32", "int64"):
@@ -142,7 +143,7 @@ def _log_sum_exp(lowering: Lowering) -> None:
 
 
 def _last_rows(lowering: Lowering, value: Value, axes: list[int]) -> Value:
-    """A value in memory whose given axes are one, innermost and without gaps."""
+    """Return a value in memory whose given axes are joined to one, innermost and without gaps."""
     others = [axis for axis in range(len(value.shape)) if axis not in axes]
     turned = lowering.program.contiguous(
         value.transposed([*others, *axes]), c_name(lowering.node.output[0])
@@ -232,7 +233,7 @@ REDUCTIONS: dict[str, Rule] = {
     "ReduceMin": _reduction("min"),
     "ReduceSum": _reduction("sum"),
 }
-"""Operators of single precision and of whole numbers of 64 bits."""
+"""Rules of operators that are computed in single precision and in whole numbers of 64 bits."""
 
 MEANS: dict[str, Rule] = {
     "ArgMax": with_attributes(_arg_max, select_last_index=0),
@@ -243,4 +244,4 @@ MEANS: dict[str, Rule] = {
     "ReduceMean": _mean,
     "Softmax": _softmax("softmax"),
 }
-"""Operators of single precision only."""
+"""Rules of operators that are computed in single precision only."""

@@ -1,4 +1,4 @@
-"""Operators that pick elements by their place or their size."""
+"""Turn ONNX operators into C that pick elements by place or size, or sum along an axis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _gather(lowering: Lowering) -> None:
 
 
 def _gathered_slice(lowering: Lowering, axis: int) -> bool:
-    """Define the result as a slice, if the indices rise or fall by equal steps."""
+    """Define the result as a slice if the indices change by equal steps; return whether it did."""
     value, indices = lowering.value(0), lowering.constant(1)
     n = value.shape[axis]
     flat = indices.reshape(-1) % n
@@ -120,4 +120,4 @@ SELECTING: dict[str, Rule] = {
 }
 
 SORTING: dict[str, Rule] = {"TopK": _top_k}
-"""Operators of single precision only."""
+"""Rules of operators that are computed in single precision only."""

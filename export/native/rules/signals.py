@@ -1,4 +1,4 @@
-"""Convolutions and the LSTM cell, in one dimension and two: products over patches."""
+"""Turn convolutions, as products over patches, and the LSTM into C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefold.export.native.rules.products import Factor, packed_value, product
 
 
 def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, name: str) -> Value:
-    """`rows` (M, K) times constant weights (K, N), plus a bias (N,), in new memory."""
+    """Return rows (M, K) times constant weights (K, N), plus a bias (N,), in new memory."""
     shape = (rows.shape[0], weights.shape[1])
     result = lowering.program.fresh(name, shape, "float32")
     bias_rows = None if bias is None else lowering.stored(bias).broadcast(shape)
@@ -23,7 +23,7 @@ def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, 
 
 
 def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
-    """Kernel, strides, dilations and pads of the node."""
+    """Return the kernel's shape, strides, dilations and pads of a convolution, by axis."""
     rank = len(lowering.shapes[lowering.node.input[1]]) - 2
     kernel = lowering.shapes[lowering.node.input[1]][2:]
     strides = tuple(lowering.attribute("strides", [1] * rank))
@@ -35,7 +35,7 @@ def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
 
 
 def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
-    """The axes behind batch and channels with zeros around them."""
+    """Return (B, C, ...) with zeros around the axes after channels; a copy if there are pads."""
     rank = len(pads) // 2
     if not any(pads):
         return value
@@ -52,7 +52,7 @@ def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
 
 
 def _conv(lowering: Lowering) -> None:
-    """(B, C, ...) * (O, C/groups, ...): each output place is a row, its patch the columns."""
+    """Lower (B, C, ...) * (O, C/groups, ...): each output place is a row, its patch the columns."""
     value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
     kernel, strides, dilations, pads = _spatial(lowering)
     groups, output = lowering.attribute("group", 1), lowering.node.output[0]
@@ -96,7 +96,7 @@ def _conv(lowering: Lowering) -> None:
 
 
 def _conv_transpose(lowering: Lowering) -> None:
-    """(B, C, ...) * (C, O, ...): each input place adds its patch to the output."""
+    """Lower (B, C, ...) * (C, O, ...): each input place adds its patch to the output."""
     value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
     kernel, strides, dilations, pads = _spatial(lowering)
     output, shape, rank = lowering.node.output[0], lowering.shape, len(kernel)
@@ -144,7 +144,7 @@ def _conv_transpose(lowering: Lowering) -> None:
 
 
 def _lstm(lowering: Lowering) -> None:
-    """LSTM of one direction with its default activations: gates i, o, f, c as ONNX orders them."""
+    """Lower an LSTM of one direction with default activations; ONNX orders gates as i, o, f, c."""
     node = lowering.node
     if lowering.has(4) or lowering.has(7):
         raise lowering.refuse("it has one of sequence_lens, P")
@@ -189,7 +189,7 @@ def _lstm(lowering: Lowering) -> None:
 
 
 def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
-    """The initial state of the only direction."""
+    """Return an input that is the initial state of the only direction, in a shape without it."""
     result = lowering.in_memory(index).reshaped(shape)
     assert result is not None
     return result

@@ -1,1 +1,1 @@
-"""Compilers and machines that generated C is built for."""
+"""Find compilers, and describe targets and machines for which generated C is built."""

@@ -26,31 +26,31 @@ FLAGS = ("-std=c99", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-mat
 """Flags of every build. -ffast-math breaks sums that carry their rounding errors along, so the
 generated file refuses it."""
 LEVELS = {"gcc": ("-O2", "-ftree-vectorize"), "clang": ("-O3",)}
-"""How far each optimises. gcc 12's -O3 takes twice as long and its code is slower: it unrolls the
-products' loops, which are blocked for the registers already."""
+"""Flags of optimisation by kind of compiler. gcc 12's -O3 takes twice as long and its code is
+slower: it unrolls the products' loops, which are blocked for the registers already."""
 OWN = {  # which flags let a compiler use all that this machine's processor has
     **dict.fromkeys(("x86_64", "i686"), ("-march=native", "-mprefer-vector-width=512")),
     **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
 }
 LARGE = ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")
-"""Flags of a program: files beyond 2 GiB and dates beyond 2038, where a processor of 32 bits has
-the C library choose."""
+"""Flags of a program. They allow files beyond 2 GiB and dates beyond 2038 on processors of 32 bits,
+where the C library offers a choice."""
 CANDIDATES = ("cc", "gcc", "clang")
 PACKAGES = "gcc libc6-dev"
 MATHEMATICS = "-lm"
 DATA = "_data.c"
-"""Ends the names of files that hold constants alone."""
+"""End of the names of files that hold only constants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A compiler that answers.
+    """Describes a compiler that was found and answered `--version`.
 
     Attributes:
         command: The program and its first arguments.
-        title: Its name and version.
-        flags: Of every file that it compiles.
-        target: What it compiles for; None for this machine's own processor.
+        title: Name and version of the compiler.
+        flags: Flags for every file that it compiles.
+        target: Kind of processor that it compiles for; None for this machine's own.
     """
 
     command: tuple[str, ...]
@@ -60,7 +60,7 @@ class Compiler:
 
     @property
     def archiver(self) -> str:
-        """The program that makes a static library; it comes with the compiler."""
+        """Return the program that makes a static library; it comes with the compiler."""
         program = [word for word in self.command if not word.startswith("-")][-1]
         folder, name = os.path.split(program)
         return os.path.join(folder, re.sub(r"(gcc|clang|cc)(-[\d.]+)?$", "", name) + "ar")
@@ -76,12 +76,13 @@ def find_compiler(
 
     Args:
         asked: A program, perhaps with arguments, as "ccache gcc-13".
-        target: For which a cross-compiler is needed; None for this machine's own processor.
-        extra: Flags after all others.
-        environment: Tells CC and PATH.
+        target: Kind of processor to compile for; None for this machine's own.
+        extra: Flags that follow all others.
+        environment: Variables of the environment, of which CC and PATH are read.
 
     Raises:
-        BackendError: There is none, or it does not answer; the remedy is what installs one.
+        BackendError: No compiler is found, or it does not answer; the remedy says how to install
+            one.
     """
     own = target is None or target.is_native
     named = asked or (environment.get("CC") if own else None)
@@ -124,9 +125,9 @@ def _triple(kind: str, words: Sequence[str], target: Target | None) -> tuple[str
 
 
 def _identify(command: Sequence[str], program: str) -> tuple[str, str]:
-    """Return which of `LEVELS` a compiler is, gcc where it tells neither, and its title.
+    """Return the kind of a compiler (a key of `LEVELS`; gcc where it is not clear) and its title.
 
-    The program is asked at the place where it was found, which another PATH may name.
+    `program` is the file that was found, perhaps by another PATH than this process has.
     """
     answer = _run([program, *command[1:], "--version"])
     first, name = answer.partition("\n")[0], os.path.basename(command[-1])
@@ -142,19 +143,19 @@ def compile_library(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
     Args:
         files: The generated files, by name.
-        compiler: For this machine or a Linux target.
+        compiler: A compiler for this machine or for a Linux target.
         folder: Where the files, the objects and the library are written.
 
     Returns:
         The library's file.
 
     Raises:
-        BackendError: The compiler refused; the message has its first error.
+        BackendError: The compiler failed; the message has its first error.
         OSError: The folder cannot be written.
     """
     objects = _compile(files, compiler, folder, ("-fPIC", "-DEDGEFOLD_LIBRARY"))
     out = folder / f"{_name(files)}.so"
-    # -z,defs: a function that is missing is told here, not when a board loads the library. A
+    # -z,defs: a missing function is an error here, not only when a board loads the library. A
     # program that is linked with the library looks for its soname, not for the path of this folder.
     link = ["-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", f"-Wl,-soname,{out.name}"]
     link += [*map(str, objects), MATHEMATICS, "-o", str(out)]
@@ -163,7 +164,7 @@ def compile_library(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
 
 def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
-    """Compile a static library; see `compile_library`."""
+    """Compile a static library and return its file; see `compile_library`."""
     objects = _compile(files, compiler, folder, ())
     out = folder / f"lib{_name(files)}.a"
     out.unlink(missing_ok=True)  # else members of an older one would stay
@@ -172,7 +173,7 @@ def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
-    """Compile a static program for Linux; see `compile_library`."""
+    """Compile a static program for Linux and return its file; see `compile_library`."""
     objects = _compile(files, compiler, folder, LARGE)
     out = folder / _program_name(files)
     link = ["-static", "-s", "-Wl,-z,noexecstack", *map(str, objects), MATHEMATICS, "-o", str(out)]
@@ -181,11 +182,11 @@ def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) 
 
 
 def source_command(files: Iterable[str], program: bool) -> str:
-    """Return the command by which a user compiles files that were written, in their folder.
+    """Return the command by which a user compiles written files, in the folder of the files.
 
     Args:
-        files: Their names.
-        program: Whether they are a program's; of a model alone the command makes objects.
+        files: Names of the files.
+        program: Whether the files are those of a program; if not, the command makes objects only.
     """
     sources = [name for name in files if name.endswith(".c")]
     words = ["cc", *FLAGS, *LEVELS["gcc"], *(LARGE if program else ["-c"]), *sources]
@@ -205,7 +206,7 @@ def _name(files: Iterable[str]) -> str:
 def _compile(
     files: Mapping[str, str], compiler: Compiler, folder: Path, more: Sequence[str]
 ) -> list[Path]:
-    """Write the files into a folder and compile each `.c`; returns the objects."""
+    """Write the files into a folder, compile each `.c`, and return the object files."""
     for name, text in files.items():
         (folder / name).write_text(text)
     objects = []

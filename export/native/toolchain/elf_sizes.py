@@ -1,4 +1,4 @@
-"""Count what compiled files take of flash and of memory, from their ELF section headers."""
+"""Count the bytes of flash and memory that compiled files take, from their ELF section headers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NO_BITS = 8  # sh_type of zeroed data, which takes nothing of the file
 
 @dataclass(frozen=True, slots=True)
 class ElfSizes:
-    """Bytes by kind.
+    """Holds the sizes of compiled files, in bytes.
 
     Attributes:
-        code: Instructions.
-        constants: What is only read; it may stay in flash, as code may.
-        variables: What is written: the memory that a program has for itself from its start.
+        code: Bytes of instructions.
+        constants: Bytes of data that is only read; it may stay in flash, as code may.
+        variables: Bytes of data that is written, which take memory from the program's start.
     """
 
     code: int
@@ -27,10 +27,10 @@ class ElfSizes:
 
 
 def sizes_of(paths: Iterable[Path]) -> ElfSizes:
-    """Sum the sizes of object files, libraries or programs, of 32 or 64 bits.
+    """Return the sizes of object files, shared libraries or programs together, of 32 or 64 bits.
 
     Raises:
-        ValueError: A file is no ELF file with little-endian numbers.
+        ValueError: A file is not an ELF file with little-endian numbers.
         OSError: A file cannot be read.
     """
     total = {"code": 0, "constants": 0, "variables": 0}

@@ -1,4 +1,4 @@
-"""Machines that a firmware is compiled for and, where qemu has them, run on.
+"""Describe machines for which a firmware is compiled and on which, if qemu has them, it runs.
 
 The fixed files of `firmware/` start a machine, print by semihosting and count instructions. Nothing
 here runs a compiler or an emulator: commands are given as lists.
@@ -26,14 +26,14 @@ RISCV = ("machine.h", "machine_riscv32.c", "semihosting.h", "start.h", "sections
 
 @dataclass(frozen=True, slots=True)
 class FirmwareMachine:
-    """A machine that a firmware is linked for.
+    """Describes a machine for which a firmware is linked.
 
     Attributes:
-        name: qemu's name of it, or the part's.
-        target: Its processor and compiler.
-        files: Of `firmware/`, what starts it.
-        flags: For the linker.
-        emulator: The command that runs the linked file, which follows it; empty for real parts.
+        name: Name of the machine in qemu, or name of the microcontroller.
+        target: Processor and compiler of the machine.
+        files: Names of the files in `firmware/` that start the machine.
+        flags: Flags of the linker.
+        emulator: Command that runs the linked file, whose name follows it; empty for real parts.
     """
 
     name: str
@@ -49,7 +49,7 @@ class FirmwareMachine:
         return [self.target.compiler, *flags, *c_files, "-lm", "-o", output]
 
     def sources(self) -> dict[str, str]:
-        """Return the texts of its files by their names."""
+        """Return the texts of the machine's files by their names."""
         return {name: (FIXED / name).read_text(encoding="utf-8") for name in self.files}
 
     def run_command(self, program: str) -> list[str]:
@@ -99,13 +99,13 @@ EMULATED = (
         ("qemu-aarch64-static",),
     ),
 )
-"""Machines of qemu: Cortex-M4F, M7, M33, M0+ and a 32-bit RISC-V, the last two with software
-floats, and a process on a 64-bit Arm Linux with NEON."""
+"""Machines that qemu emulates: Cortex-M4F, M7, M33, M0+ and a 32-bit RISC-V, the last two with
+software floats, and a process on a 64-bit Arm Linux with NEON."""
 PARTS = (
     _part("rp2040", "cortex-m0plus"),
     _part("rp2350", "cortex-m33"),
     _part("nrf52840", "cortex-m4"),
     _part("stm32h743", "cortex-m7"),
 )
-"""Parts that a firmware is linked for, with the flash and RAM of their profiles (devices/boards);
-the ESP32-S3 is not among them, as Debian has no compiler for it."""
+"""Microcontrollers for which a firmware is linked, with the flash and RAM of their profiles
+(devices/boards); the ESP32-S3 is not among them, as Debian has no compiler for it."""

@@ -1,4 +1,4 @@
-"""Targets of `edgefold build`: the compiler's name, its flags, and Debian's package."""
+"""List the targets of `edgefold build`: for each the compiler, its flags and Debian's packages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of processor that code is compiled for on another machine.
+    """Describes a kind of processor for which another machine compiles code.
 
     Attributes:
-        compiler: The cross-compiler's program.
-        flags: Which instructions it may use; they come after those of every build (`compilers`).
+        name: Name of the target, as `--target` takes it.
+        compiler: Program of the cross-compiler.
+        flags: Flags that say which instructions are allowed; they follow those of every build
+            (`compilers`).
         packages: Debian's and Ubuntu's packages of the compiler and its C library.
-        architecture: Of a Linux target, as in `platform.machine()`; "" for a microcontroller, which
-            takes a static library instead of a shared one.
+        architecture: Name of a Linux target's processor, as in `platform.machine()`; "" for a
+            microcontroller, which takes a static library instead of a shared one.
     """
 
     name: str
@@ -27,24 +29,24 @@ class Target:
 
     @property
     def is_linux(self) -> bool:
-        """Whether shared libraries and programs are compiled."""
+        """Return whether the target runs Linux, so that it takes shared libraries and programs."""
         return bool(self.architecture)
 
     @property
     def is_native(self) -> bool:
-        """Whether this machine's own compilers compile for it, because it is of the same kind."""
+        """Return whether this machine is of the target's kind, so that its compilers suffice."""
         return self.architecture == os.uname().machine
 
     @property
     def triple(self) -> str:
-        """Return clang's name of the target; gcc has it in its own, of all RISC-Vs the same."""
+        """Return clang's name of the target, made from gcc's, which is the same for all RISC-Vs."""
         return self.compiler.removesuffix("-gcc").replace("riscv64", "riscv32")
 
 
 def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """Return the flags of the processor and of its float ABI; of two that set the same the last.
+    """Return the flags that choose processor and float ABI; of two for the same, the last.
 
-    All objects of a firmware need the same ones, or the linker refuses them.
+    All objects of a firmware need the same flags, or the linker refuses them.
     """
     return tuple({f.partition("=")[0]: f for f in flags if f.startswith("-m")}.values())
 
@@ -53,7 +55,8 @@ _X86 = ("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu", "x86_64")
 _WIDE = "-mprefer-vector-width=512"  # where there are such registers, the products use them
 _ARM = ("arm-none-eabi-gcc", "gcc-arm-none-eabi libnewlib-arm-none-eabi")
 _SMALL = ("-ffunction-sections", "-fdata-sections")
-"""On a microcontroller flash is scarce; the linker leaves out functions that nobody calls."""
+"""Flags that let the linker leave out functions that nobody calls: microcontrollers have little
+flash."""
 
 
 def _cortex_m(core: str, *floats: str) -> Target:
