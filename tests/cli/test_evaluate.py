@@ -229,6 +229,7 @@ def test_the_verdict_says_whether_the_rows_settle_it() -> None:
     assert "settle" not in clear[0]
 
 
+@pytest.mark.long
 def test_a_run_and_its_bundle_score_alike(
     tmp_path: Path, long_csv: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

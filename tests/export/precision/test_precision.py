@@ -185,7 +185,7 @@ def test_narrow_bundles_pass_their_check_and_say_what_they_are(
     assert ("calibrated_on" in found) == (precision == "int8")
 
 
-@pytest.mark.one_case
+@pytest.mark.long
 @pytest.mark.parametrize("precision", NARROW)
 def test_several_streams_and_outputs_keep_parity(tmp_path: Path, precision: str) -> None:
     config = ExportConfig(8, 4, 3, parity_steps=60, precision=precision)

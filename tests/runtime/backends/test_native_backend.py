@@ -66,6 +66,7 @@ def test_the_golden_stream_passes_and_the_report_tells_what_ran(
     assert told["arena_bytes"] > 0 and told["proof"]["worst"] <= told["proof"]["tolerance"]
 
 
+@pytest.mark.long
 def test_a_snapshot_goes_to_onnxruntime_and_back(
     tiny_bundle: Path, native: Native, tmp_path: Path
 ) -> None:
