@@ -6,10 +6,11 @@ import gc
 import inspect
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -157,7 +158,7 @@ def shared_bundles() -> dict[str, Callable[[Path], None]]:
     }
 
 
-def export(model: Cmanp, task: Mapping[str, object], out: Path, config: ExportConfig) -> None:
+def export(model: Cmanp, task: dict[str, Any], out: Path, config: ExportConfig) -> None:
     export_bundle(model, task, out, config)
 
 

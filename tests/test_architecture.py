@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,7 @@ C_FILES = ("*.c", "*.h", "*.ld")  # the generator copies them into what it write
 OFF_DEVICE = {"torch", "onnx", "onnxscript", "safetensors", "tqdm", "matplotlib", "scipy", "pandas"}
 
 
-def circle(graph: dict[str, set[str]]) -> list[str]:
+def circle(graph: Mapping[str, Set[str]]) -> list[str]:
     """A way along the arrows that comes back to where it began; empty if there is none."""
     finished: set[str] = set()
 
