@@ -1,4 +1,4 @@
-"""Answers of `edgefold budget` for a bundle on a board or microcontroller, and for many (--sweep).
+"""Compute the answers of `edgefold budget` for many bundles on many boards (--sweep).
 
 A sweep shows which bundles fit which boards, as a table, a file and a picture. Without bundles, the
 presets are exported untrained into a temporary folder, in every precision: weights do not change
@@ -40,7 +40,7 @@ PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
 
 
 def sizes_as_c(bundle: Path) -> CSizes | None:
-    """Return what the bundle needs as C; None where it cannot be written here."""
+    """Return the bytes that the bundle takes as C; None where its C cannot be generated here."""
     try:
         from edgefold.export.native.generator import generate
 
@@ -53,7 +53,7 @@ def sizes_as_c(bundle: Path) -> CSizes | None:
 
 
 def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
-    """Judge every bundle on every board.
+    """Judge every bundle on every board; print the table and write the files that were asked for.
 
     Returns:
         The exit code of the worst answer with one board; 0 for a sweep of all boards.
@@ -88,7 +88,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
 
 
 def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
-    """Write the files that the options name."""
+    """Write the record and the picture to the files that `--json` and `--plot` name."""
     write_record(args.json, as_json(answers))
     if args.plot:
         from edgefold.cli.plots.boards import draw_sweep
@@ -98,7 +98,7 @@ def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
 
 @contextmanager
 def _bundles(folders: list[Path]) -> Iterator[dict[str, Path]]:
-    """Yield the given bundles by name, or the presets, which are deleted after the block."""
+    """Yield folders of bundles by name: the given ones, or the presets, deleted after the block."""
     if folders:
         yield {str(path): path for path in folders}
         return

@@ -1,4 +1,4 @@
-"""Open a foreign bundle in a process of its own, so that a crash in it becomes a line for people.
+"""Open a bundle in a process of its own, so that a crash becomes one line that people understand.
 
     parent ──request──> child: open the bundle, run it, compare
     parent <──answer─── what the work returned, or its error
@@ -31,7 +31,7 @@ from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError, Re
 
 TIME_LIMIT_MINUTES = 10.0  # TensorRT may build one graph for minutes on a small board
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGTRAP")
-"""Signals by which a process ends that met something it did not expect."""
+"""Signals that end a process after a fault, such as an invalid address."""
 OF_WHOM = (
     "Its files are as its manifest says. If you did not make it, do not use it; if you did, try "
     "another version of that library. Nothing here was changed."
@@ -42,12 +42,12 @@ PLACE_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place in a bundle that a process has reached.
+    """Describes how far a process has come with a bundle.
 
     Attributes:
-        backend: Its name; "" before the first is loaded.
-        doing: "load", "open", "bind" or "run"; "" before anything began.
-        name: Of the graph, or of the backend that is loaded.
+        backend: Name of the backend; "" before the first is loaded.
+        doing: Action in progress: "load", "open", "bind" or "run"; "" before anything began.
+        name: Name of the graph, or of the backend that is loaded.
     """
 
     backend: str = ""
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def is_in_a_graph(self) -> bool:
-        """Whether the bundle can be the cause of a failure."""
+        """Return whether a graph of the bundle is in use, which can then cause a failure."""
         return self.doing not in ("", "load")
 
     def __str__(self) -> str:
@@ -65,10 +65,10 @@ class Place:
 
 
 class SharedPlace:
-    """A `Place` in memory that two processes share; a crash does not lose it.
+    """Keeps a `Place` in memory that two processes share; it survives a crash of one of them.
 
     Attributes:
-        handle: The open file, for the child to inherit.
+        handle: Number of the open memory file, which the child inherits.
     """
 
     def __init__(self, handle: int | None = None):
@@ -78,7 +78,7 @@ class SharedPlace:
         self._n, self._backend = 0, ""
 
     def tell(self, doing: str, name: str) -> None:
-        """Say what begins."""
+        """Write into the shared memory which action begins, and the graph or backend it is for."""
         self._n += 1
         if doing == "load":
             self._backend = name
@@ -86,7 +86,7 @@ class SharedPlace:
         self._memory[:] = line.ljust(PLACE_BYTES, b"\0")
 
     def read(self) -> tuple[str, Place]:
-        """Return a number that grows, and the place."""
+        """Return a number (as text) that grows with every action, and the latest place."""
         words = self._memory[:].rstrip(b"\0").decode(errors="replace").split(" ", 3)
         return words[0], Place(*words[1:])
 
@@ -99,15 +99,19 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
     """Call a function of a module in a child process, with the command's options.
 
     Args:
-        work: Returns what JSON can hold. Its `args.watch` is called with what begins.
-        args: Of a command that opens a bundle, with `time_limit`; its functions and trusted keys
-            do not reach the child.
+        work: Function to call with `args`; it returns a value for JSON, and calls `args.watch` with
+            each action that begins.
+        args: Options of a command that opens a bundle, with `time_limit` in minutes; functions and
+            trusted keys in it do not reach the child.
+
+    Returns:
+        The value that `work` returned.
 
     Raises:
         BundleError: The child crashed in one of the bundle's graphs, or nothing began for
             `args.time_limit` minutes.
-        BackendError: It crashed before, or does not start, or was killed.
-        Exception: What the work raised.
+        BackendError: The child crashed before, or does not start, or was killed.
+        Exception: `work` raised this error in the child.
     """
     named = {name: value for name, value in vars(args).items() if not callable(value)}
     named.pop("trusted_key")  # judged before; what is left of it is `expect_hash`
@@ -145,7 +149,7 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
 
 
 def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
-    """Return the error of a process that ended without an answer: the bundle's or the machine's."""
+    """Return the error for a child that ended without an answer, by the place where it ended."""
     words = f"the process {ending.describe()} while {place}"
     if place.is_in_a_graph and ending.signal in CRASHES:
         return BundleError(f"{bundle} crashes {place.backend}: {words}. {OF_WHOM}")
@@ -153,7 +157,7 @@ def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
 
 
 def _listen(child: Child, place: SharedPlace, limit_s: float) -> bytes | None:
-    """Read a child's answer until it ends; None if nothing began in it for the limit."""
+    """Return all bytes that a child writes; None if no action began in it for `limit_s` seconds."""
     read, begun, since_s = b"", place.read()[0], time.monotonic()
     while True:
         left_s = since_s + limit_s - time.monotonic()
@@ -170,7 +174,7 @@ def _listen(child: Child, place: SharedPlace, limit_s: float) -> bytes | None:
 
 
 def _error(report: dict[str, Any]) -> Exception:
-    """Return the error that a child reported; one of no class of ours comes with its traceback."""
+    """Return a child's reported error as an exception; print the traceback of an unknown one."""
     cause = OSError(*report["os_error"]) if report["os_error"] else None
     kind = getattr(errors, report["kind"], None)
     if kind is not None:
@@ -192,7 +196,7 @@ def _error(report: dict[str, Any]) -> Exception:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Do the work that is asked for, and write what came of it."""
+    """Call the function that the request names, and write its value or its error as JSON."""
     die_first()
     args = argparse.Namespace(**request["args"])
     for name in request["paths"]:

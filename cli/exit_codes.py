@@ -1,4 +1,4 @@
-"""Exit codes of commands: one for each kind of end, the same in all commands."""
+"""Define the exit codes of commands: one for each kind of end, the same in all commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """An exit code with what it means, and what brings it about."""
+    """Numbers each way in which a command can end, with a text on its meaning."""
 
     meaning: str
 
@@ -33,13 +33,13 @@ class ExitCode(IntEnum):
 
 
 def help_text() -> str:
-    """Return the table for `edgefold --help`."""
+    """Return the table of exit codes for `edgefold --help`."""
     lines = [f"  {code.value:<5}{code.meaning}" for code in ExitCode]
     return "\n".join(["exit codes, the same in all commands:", *lines])
 
 
 def code_of(error: Exception) -> ExitCode:
-    """Return the code of an error that ends a command."""
+    """Return the exit code for an error that ends a command."""
     from edgefold.runtime.errors import (
         BackendError,
         EdgefoldError,

@@ -23,11 +23,11 @@ from edgefold.runtime.files import write_atomic
 
 @contextmanager
 def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
-    """Give stdout to the option whose file is `-`; what else is printed goes to stderr.
+    """Reserve stdout for the option whose file is `-`; all other prints go to stderr meanwhile.
 
     Args:
-        args: `record_options` names the options, only `json` if it is missing. The value `-` is
-            replaced by the name of a descriptor, which `write_output` knows.
+        args: Options of the command. The attribute `record_options` names those with files, by
+            default `json`. The value `-` is replaced by a path that `write_output` knows.
     """
     options = getattr(args, "record_options", ("json",))
     named = [option for option in options if getattr(args, option, None) == Path("-")]
@@ -49,14 +49,14 @@ def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
 
 
 def require_writable(args: argparse.Namespace, *options: str) -> None:
-    """Check before minutes of work that the options' files can be written.
+    """Check, before minutes of work, that the files of some options can be written.
 
     Args:
-        args: With a path or None under each option's name, and usage_error.
+        args: Options of the command, with a path or None for each of `options`, and `usage_error`.
         options: Names of options, without their dashes.
 
     Raises:
-        OSError: A folder, or a place that is missing or forbidden.
+        OSError: A path is a folder, or lies in a folder that is missing or forbidden.
     """
     taken: dict[Path, str] = {}
     for option in options:
@@ -77,7 +77,7 @@ def require_writable(args: argparse.Namespace, *options: str) -> None:
 
 
 def require_place(path: Path) -> None:
-    """Check that a file can be made or replaced where it is; raises OSError."""
+    """Check that a file can be made or replaced in its folder; raises OSError if not."""
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise FileNotFoundError(2, "No such folder", str(folder))
@@ -86,11 +86,11 @@ def require_place(path: Path) -> None:
 
 
 def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -> None:
-    """Refuse to write over what a command reads; usage_error says which option it is.
+    """Refuse to write over the file that a command reads; the error names the option.
 
     Args:
-        args: As for `require_writable`.
-        source: What is read, which need not exist.
+        args: Options of the command, as for `require_writable`.
+        source: File that is read, which need not exist.
         options: Names of options, without their dashes.
     """
     for option in options:
@@ -100,7 +100,7 @@ def require_kept(args: argparse.Namespace, source: Path | None, *options: str) -
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Replace a file as a whole; write to a device or a pipe as it is.
+    """Write text or bytes to a path: replace a file as a whole, write into a device or a pipe.
 
     Raises:
         OSError: The file system refused; the error names a path.
@@ -134,17 +134,17 @@ def write_record(path: Path | None, record: Any, indent: int = 1) -> None:
 
 
 def written_lines(*paths: Path | None) -> list[str]:
-    """Return a line for each file that was written, for people."""
+    """Return a line such as "written  a.csv" for each path that is not None."""
     return [f"written  {name_of(path)}" for path in paths if path]
 
 
 def name_of(path: Path) -> str:
-    """Return a file's name for people."""
+    """Return the path as a text, or "standard output" for an open descriptor."""
     return str(path) if _descriptor(path) is None else "standard output"
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout names."""
+    """Return the descriptor that a path such as /dev/stdout or /dev/fd/3 names, else None."""
     match = re.fullmatch(r"/dev/(?:fd/(\d+)|std(out|err))", str(path))
     if not match:
         return None
@@ -152,7 +152,7 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether a path is a device, a pipe, or the name of an open file such as /dev/stdout."""
+    """Return whether a path is a device, a pipe, or names an open file such as /dev/stdout."""
     if path.exists() and not path.is_file():
         return True
     return Path(os.path.realpath(path.parent)).parts[1:2] in (("dev",), ("proc",))

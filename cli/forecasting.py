@@ -1,8 +1,8 @@
-"""Stream a table through the general model of sensors, and write, count and keep what it says.
+"""Stream a table through the general model of sensors; write, count and keep its forecasts.
 
     rows ──> Sensors.step ──> a line of the output, counts, the last rows for the picture
 
-Memory is that of the sensors, however long the table is.
+The memory in use depends on the number of sensors, not on the length of the table.
 """
 
 from __future__ import annotations
@@ -33,33 +33,36 @@ if TYPE_CHECKING:
 AHEAD_NAMES = ("made_at", "slots_ahead", "time", *BAND)
 DIGITS = re.compile(r"[\d.,:+-]+")
 MOST_DRAWN = 600
-"""Rows of a sensor that are kept for its picture."""
+"""Number of the last rows of a sensor that are kept for its picture."""
 MOST_ALARMS = 8
-"""Alarms and reasons that are printed one by one."""
+"""Number of alarms, and of reasons of refused rows, that are printed one by one."""
 MOST_MARKED = 200
-"""Alarms in the picture."""
+"""Number of the last alarms of a sensor that are drawn in its picture."""
 MOST_PANELS = 8
-"""Sensors in the picture; a longer one cannot be looked at."""
+"""Number of sensors that the picture shows; a longer one cannot be looked at."""
 
 
 @dataclass(slots=True)
 class Track:
-    """The counts and the last rows of one sensor.
+    """Counts the rows, forecasts and alarms of one sensor, and keeps its last rows.
 
     Attributes:
-        overview: The course of all rows, for the picture; None where it is not in it.
+        overview: Course of all rows, for the picture; None for a sensor that is not drawn.
         tally: Errors, coverage, alarms and gaps.
-        n_rows: Rows that were taken.
-        n_empty: Rows of them without a value.
-        n_below: Values below the quantile of each level, (Q,); one that is equal counts half.
-        alarmed: Alarms by their event.
-        events: Events that began without an alarm of their own.
+        n_rows: Number of rows that the model took.
+        n_empty: Number of taken rows without a value.
+        n_refused: Number of rows that were refused.
+        n_below: Number of values below the quantile of each level, (Q,); an equal one counts half.
+        alarmed: Number of alarms by the name of their event.
+        events: Number of events by name that began without an alarm of their own.
         alarms: The last alarms: time as written, value, event.
-        notes: The last notes on clock and season, with the time of the row.
-        reasons: Why rows were refused, alike but for numbers: the first line, its reason, how many.
-        drawn: The last rows, or the last one where it is not in the picture.
+        notes: The last messages on clock and season, each after the time of its row.
+        reasons: Refused rows by reason without digits: the first line, its reason, and how many.
+        drawn: Forecasts of the last rows; of the last one only for a sensor that is not drawn.
         marked: The last alarms, for the picture: time and value.
-        last: The time of the last row as written.
+        last: Time of the last row as written.
+        last_time: Time of the last row as a number; seconds since 1970 for dates.
+        event: Event of the last row, or "".
     """
 
     name: str
@@ -81,7 +84,7 @@ class Track:
     event: str = ""
 
     def refuse(self, line: int, reason: str) -> None:
-        """Count a row that was refused, with the first of each reason."""
+        """Count a refused row of the table's line `line`, and keep the first row of each reason."""
         self.n_refused += 1
         kind = DIGITS.sub("", reason)
         if kind in self.reasons or len(self.reasons) < MOST_ALARMS:
@@ -89,7 +92,7 @@ class Track:
             self.reasons[kind] = (first, text, n + 1)
 
     def take(self, text: str, forecast: Forecast, notes: tuple[str, ...]) -> None:
-        """Count a row that was taken."""
+        """Count a row that the model took: its time as written, its forecast, its messages."""
         self.n_rows += 1
         self.last, self.last_time = text, forecast.time
         if self.overview is not None:
@@ -116,18 +119,19 @@ class Track:
 
 
 class ForecastRun:
-    """Takes each row of a table, once.
+    """Reads each row of a table once, forecasts it and writes the forecast.
 
     Args:
-        table: Opened.
-        sensors: Opened, without any row.
-        output: Where rows are written.
-        ahead: Where the forecasts ahead of each row are written, if anywhere.
+        table: The opened table.
+        sensors: The opened model, which has seen no row yet.
+        output: CSV file for each row and its forecast.
+        ahead: CSV file for the forecasts after each row; None writes none.
 
     Attributes:
-        tracks: By the name of the sensor.
-        bad: Lines that could not be read, as the refused rows of no sensor.
+        tracks: Counts of each sensor, by the name of the sensor.
+        bad: Counts of the lines that could not be read, which belong to no sensor.
         is_named: Whether the output names the sensor of each row.
+        n_lines: Number of lines that were read.
     """
 
     def __init__(self, table: Table, sensors: Sensors, output: TextIO, ahead: TextIO | None = None):
@@ -180,7 +184,7 @@ class ForecastRun:
             self._write_ahead(self._ahead, head, row.texts[0], forecast)
 
     def _write_ahead(self, file: TextIO, head: list[str], text: str, forecast: Forecast) -> None:
-        """Write the forecasts after a row of 1, 4, 16 slots and a season ahead."""
+        """Write the forecasts made after a row: a line for each horizon, and one for the season."""
         sensor = self._own.get(head[0], head[0]) if head else ""
         pace = self._sensors.feed(sensor).pace
         for slots, slot in self.ahead_of(forecast):
@@ -188,14 +192,14 @@ class ForecastRun:
             write_fields(file, *head, text, str(slots), at, *_band(slot))
 
     def ahead_of(self, forecast: Forecast) -> list[tuple[int, Distribution]]:
-        """Return the forecasts after a row, by how many slots they are ahead."""
+        """Return pairs (slots ahead, forecast) for the times after a row, the nearest first."""
         steps = [(h, forecast.ahead(h)) for h in self._sensors.horizons]
         if forecast.season:
             steps.append((forecast.season, forecast.ahead("season")))
         return sorted(((n, slot) for n, slot in steps if slot.is_known), key=lambda pair: pair[0])
 
     def coming(self, track: Track) -> list[tuple[int, Distribution]]:
-        """Return the forecasts after a sensor's last row, as `ahead_of` does."""
+        """Return the forecasts for the times after a sensor's last row, as `ahead_of` does."""
         return self.ahead_of(track.drawn[-1]) if track.drawn else []
 
     def sensor_of(self, track: Track) -> str:
@@ -204,19 +208,19 @@ class ForecastRun:
 
 
 def write_fields(file: TextIO, *texts: str) -> None:
-    """Write a line of CSV."""
+    """Write texts to a file as one line of CSV, quoted where necessary."""
     file.write(",".join(quoted(texts)) + "\n")
 
 
 def _band(forecast: Distribution) -> list[str]:
-    """Return a distribution as fields; empty ones where nothing is forecast."""
+    """Return a forecast's numbers as CSV fields named in `BAND`; empty ones without a forecast."""
     if not forecast.is_known:
         return [""] * len(BAND)
     return [f"{getattr(forecast, name):.9g}" for name in BAND]
 
 
 def _fields(forecast: Forecast) -> list[str]:
-    """Return a forecast as fields."""
+    """Return the forecast of a row as CSV fields: those of `ROW_NAMES` after time and value."""
     scores = [f"{forecast.log_density:.9g}", f"{forecast.p_value:.9g}"]
     if not forecast.is_known or forecast.value != forecast.value:
         scores = ["", ""]

@@ -1,4 +1,4 @@
-"""Parse the `edgefold` command line, run one subcommand, and turn its errors into a line.
+"""Parse the `edgefold` command line, run one subcommand, and print its error as one line.
 
 Only the chosen subcommand is imported, so that `edgefold --help` answers at once on a small board.
 A new command is a line of COMMANDS and a file in commands/ with EXAMPLES, add_arguments(parser) and
@@ -60,12 +60,12 @@ size, so a step takes the same time and memory after a million points as after t
 
 
 def module_of(name: str) -> str:
-    """Return the file of a command; `import` is a keyword of Python's."""
+    """Return the name of a command's module; `import_` for import, which is a keyword of Python."""
     return "import_" if name == "import" else name
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the parser of all commands, with the options of the one in argv."""
+    """Return the parser of all commands, which has only the options of the command in `argv`."""
     parser = argparse.ArgumentParser(
         prog="edgefold",
         description=DESCRIPTION,
@@ -132,10 +132,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain(error: Exception) -> str | None:
-    """Return an expected error as one line: ours, a missing package, or the system's refusal.
+    """Return one line on an expected error: ours, a missing package, or a refusal of the system.
 
     Returns:
-        None for anything else, which is a bug of ours and needs its traceback.
+        The line; None for any other error, which is a bug of ours and needs its traceback.
     """
     from edgefold.runtime.errors import EdgefoldError
 
@@ -169,7 +169,7 @@ _ADVICE = {
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Sets the width itself, because argparse would load a megabyte of modules to find it."""
+    """Sets the width of help texts, since argparse would load a megabyte of modules to find it."""
 
     def __init__(self, prog: str):
         try:

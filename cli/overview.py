@@ -1,4 +1,4 @@
-"""The course of a series of any length in a fixed number of pieces, each with its range."""
+"""Keep the course of a series of any length as a fixed number of pieces, each with its range."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ N_PIECES = 1024
 
 
 class Overview:
-    """Keeps the lowest and the highest value of each stretch of rows.
+    """Keeps the lowest and the highest value of each piece; all pieces have equally many rows.
 
-    Where no piece is left, two at a time become one: the stretches double.
+    When `N_PIECES` pieces are full, each two become one, so that pieces hold twice as many rows.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Overview:
         self._width, self._filled = 1, 0  # rows of a piece; rows in the last one
 
     def add(self, time: float, value: float) -> None:
-        """Take a row; a value that is NaN is none."""
+        """Add a row to the last piece; NaN as its value changes no range."""
         if self._filled == 0:
             if self._n == N_PIECES:
                 self._halve()
@@ -42,6 +42,6 @@ class Overview:
         self._n, self._width = half, 2 * self._width
 
     def pieces(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Times at which the pieces begin, their lowest and their highest values."""
+        """Return the pieces' first times, lowest values and highest values, (n,) each."""
         n = self._n
         return self._time[:n], self._low[:n], self._high[:n]

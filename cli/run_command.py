@@ -1,4 +1,4 @@
-"""Write the `edgefold run sensors` command that goes on with the input of `edgefold forecast`."""
+"""Compose the `edgefold run sensors` command that goes on with the input of `edgefold forecast`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ RATE = 1e-4
 
 
 def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int, csv: Path) -> str:
-    """Return the command, quoted for a shell.
+    """Return the `edgefold run` command as a text, quoted for a shell.
 
-    A file is looked at again, so only what the user gave is said. A pipe may begin with fewer lines
-    the next time: of one, everything that was found is said.
+    For a file it has only the options that the user gave, because `run` detects the columns again.
+    A pipe may begin with fewer lines the next time, so the command names all that was detected.
 
     Args:
-        args: The options of `edgefold forecast`.
-        columns: The columns that it has read.
-        n_sensors: The number of sensors that have come.
-        csv: The file of its forecasts; the names of the loop's files are like it.
+        args: Options of `edgefold forecast`.
+        columns: Columns that `edgefold forecast` has read.
+        n_sensors: Number of sensors that the input held.
+        csv: File of the forecasts, from which the names of the loop's files are made.
     """
     choice, options = columns.choice, dict[str, object]()
     is_pipe = args.input == "-"
@@ -50,7 +50,7 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
 
 
 def _format_options(args: argparse.Namespace, found: TableColumns | None) -> dict[str, object]:
-    """Return how fields are written, as the user says it, else as it was found."""
+    """Return the options on the format of fields, as the user gave them, else as detected."""
     delimiter, decimal, time_format = args.delimiter, args.decimal, args.time_format
     if found is not None:
         delimiter = delimiter or found.format.delimiter

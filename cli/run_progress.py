@@ -1,4 +1,4 @@
-"""The messages of `edgefold run` while it runs and at its end; all on stderr."""
+"""Print the messages of `edgefold run` on stderr, while it runs and at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRESS_S = 0.2
 
 
 class Progress:
-    """Shows a status line while the loop runs, and the summary at the end; all on stderr."""
+    """Shows a status line on stderr while the loop runs, and makes the summary at the end."""
 
     def __init__(self, loop: PredictionLoop, source: RowSource, output: OutputFile, keeps: str):
         self._loop, self._source, self._output = loop, source, output
@@ -35,17 +35,17 @@ class Progress:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Sensors whose rows are all refused at the end of this run, and how many in a row."""
+        """Return by sensor how many of its last rows were all refused, if at least `FIRST`."""
         counts = {name: self._loop.counters_of(name).refused_in_a_row for name in self._last_bad}
         return {name: n for name, n in counts.items() if n >= FIRST}
 
     @property
     def has_lost(self) -> bool:
-        """Whether some sensor's rows are lost: all refused, or none taken for want of a slot."""
+        """Return whether a sensor's rows are lost: all refused, or no slot is left for them."""
         return bool(self.lost) or self._loop.n_without_slot >= FIRST
 
     def bad_row(self, name: str, line: int, reason: str) -> None:
-        """Report a malformed row; after 20 of them they are only counted."""
+        """Count a malformed row of sensor `name`, and report it if it is one of the first 20."""
         self._n_bad += 1
         self._last_bad[name] = f"line {line}: {reason}"
         if self._n_bad <= SHOWN_BAD_ROWS:
@@ -66,7 +66,7 @@ class Progress:
             self._lines_to_say.append(f"edgefold: {end}")
 
     def row(self) -> None:
-        """Update the status line, a few times a second."""
+        """Count a line of the input, report its events, and update the status line if it is due."""
         self._n_lines += 1
         if self._loop.full and not self._has_reported_full:
             self._report_full()
@@ -90,7 +90,7 @@ class Progress:
         self._line.show("   ".join(parts))
 
     def _note(self) -> None:
-        """Report what rows changed of their sensors: a gap, the pace, the season."""
+        """Report new messages on sensors: a gap, another pace, a season; only the first 20."""
         notes = self._loop.sensors.notes
         while notes:
             line, name, note = notes.popleft()
@@ -116,7 +116,7 @@ class Progress:
         self.tell()
 
     def tell(self) -> None:
-        """Print the reports of bad rows: after a good one, because a wrong file has none."""
+        """Print the waiting reports; callers wait for a good row, because a wrong file has none."""
         self.clear()
         for line in self._lines_to_say:
             say(line)
@@ -126,7 +126,7 @@ class Progress:
         self._line.clear()
 
     def summary(self, stopped: bool, snapshot: Path | None) -> str:
-        """Say what happened, over every restart."""
+        """Return the lines on all rows since the first start, and on the files of this run."""
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         lines = [
             f"rows          {counters.rows - counters.not_learned:,} updates, "
@@ -181,7 +181,7 @@ class Progress:
         return "\n".join(lines)
 
     def _warning(self, lost: dict[str, int]) -> str:
-        """Warn of rows that are all refused: of the sensors that this happens to, by name."""
+        """Return the warning on refused rows; `lost` has by sensor how many were refused last."""
         named = {name: n for name, n in lost.items() if name}
         shown = ", ".join(f"{short(name)} ({n:,})" for name, n in named.items())
         whose = f"rows of {shown}" if named else f"{lost['']:,} rows"

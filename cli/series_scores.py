@@ -32,11 +32,11 @@ from edgefold.runtime.series.series_file import SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 
 Forecaster = Callable[[FloatArray, FloatArray, int], tuple[FloatArray, FloatArray]]
-"""(x, y, n_training) -> mean and std of y after the first n_training points, (n, 1) each."""
+"""Takes (x, y, n_training); returns mean and std of y after n_training points, (n, 1) each."""
 
 
 def is_series(task: Mapping[str, Any]) -> bool:
-    """Return whether a task's description says how to make points of a series."""
+    """Return whether a task's description says how points are made from a series."""
     features = task.get("features")
     return task.get("name") == "series" or (
         isinstance(features, dict) and {"clock", "step"} <= set(features)
@@ -46,11 +46,11 @@ def is_series(task: Mapping[str, Any]) -> bool:
 def require_scorable(
     folder: Path, task: Mapping[str, Any], is_filter: bool, kind: PredictionKind
 ) -> None:
-    """Refuse a model that cannot forecast a series, or a description that does not suffice.
+    """Refuse a model that cannot forecast a series, or a description that lacks a part.
 
     Raises:
-        DataError: It has no update and query, its predictions no mean and deviation, or the
-            description lacks a part.
+        DataError: The model has no update and query, its predictions have no mean and deviation,
+            or the description lacks a part.
     """
     if is_filter:
         raise DataError(
@@ -87,7 +87,7 @@ def _are_numbers(numbers: object, n: int) -> bool:
 def stream_bundle(
     stream: Stream, x: FloatArray, y: FloatArray, n_training: int
 ) -> tuple[FloatArray, FloatArray]:
-    """A bundle's forecasts: see Forecaster. A state that is full predicts on and learns no more."""
+    """Forecast with a bundle, as a `Forecaster`; a full state predicts on and learns no more."""
     kind = stream.manifest.prediction
     stream.reset()
     n = n_that_fit(stream.room, n_training)
@@ -109,16 +109,16 @@ def evaluate_series(
     forecast: Forecaster,
     room: int | None = None,
 ) -> dict[str, Any]:
-    """Print the table of the held-out part and who wins, draw the picture, return the scores.
+    """Score a model and its baselines on the held-out rows: print tables, draw, return the scores.
 
     Args:
-        args: The command's: its file, its plot, its folder.
+        args: Options of the command: the file, the plot and the folder are used.
         task: The description of the run's task.
         forecast: Makes the model's forecasts.
-        room: Points after which the model learns no more, where it refuses more.
+        room: Number of points after which the model learns no more; None for no limit.
 
     Raises:
-        DataError: See `held_out`.
+        DataError: The held-out rows cannot be read or do not fit the task; see `held_out`.
     """
     if args.plot:  # before the work: matplotlib may be missing
         from edgefold.cli.plots.forecasts import draw_forecasts

@@ -1,4 +1,4 @@
-"""Standard streams, which services and cron leave closed, full or in a narrow encoding.
+"""Print on standard streams, which services and cron leave closed, full or in a narrow encoding.
 
 Messages on stderr are for people; a command never fails because they cannot be written. What they
 quote may come from a foreign file, so characters that command a terminal are shown as `?`.
@@ -46,7 +46,7 @@ def printable(text: str) -> str:
 
 
 def say(text: str, end: str = "\n") -> None:
-    """Print on stderr, as far as printable; do nothing where that is full or gone."""
+    """Print a text on stderr, control characters as `?`; do nothing if stderr is full or gone."""
     _write(printable(text) + end)
 
 
@@ -62,7 +62,7 @@ def _write(text: str) -> None:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Print a warning as a line for users, without the place in the code."""
+    """Print warnings in this block as one line for users, without the place in the code."""
 
     def line(message: Warning | str, *_: object) -> str:
         return printable(f"edgefold: warning: {message}\n")
@@ -76,10 +76,10 @@ def plain_warnings() -> Iterator[None]:
 
 
 class StatusLine:
-    """One line on stderr that each `show` replaces; nothing is shown where that is a file.
+    """Shows one line on stderr, which each `show` replaces; shows nothing if stderr is a file.
 
     Args:
-        interval_s: `is_due` is true at most this often.
+        interval_s: Seconds that pass after a `show` until `is_due` is true again.
     """
 
     def __init__(self, interval_s: float = 0.0):
@@ -88,7 +88,7 @@ class StatusLine:
 
     @property
     def is_due(self) -> bool:
-        """Whether a new text should be made and shown now."""
+        """Return whether a new text should be made and shown now."""
         return self._live and time.monotonic() - self._shown_s >= self._interval_s
 
     def show(self, text: str) -> None:

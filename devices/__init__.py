@@ -1,4 +1,4 @@
-"""Boards, budgets and meters, which know nothing of models."""
+"""Describe boards, predict budgets and read meters; nothing here knows how a model works."""
 
 from typing import TYPE_CHECKING
 

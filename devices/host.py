@@ -1,4 +1,4 @@
-"""The machine that meters read: its files, its commands and NVIDIA's library.
+"""Give access to the machine that meters read: its files, its commands and NVIDIA's library.
 
 Tests pass a recorded tree of files and recorded answers.
 """
@@ -23,7 +23,7 @@ def run_command(words: Sequence[str]) -> str:
     """Run a vendor's command and return what it prints.
 
     Raises:
-        MeterError: It is not installed (caused by FileNotFoundError), fails (caused by
+        MeterError: The command is not installed (caused by FileNotFoundError), fails (caused by
             CalledProcessError), or hangs.
     """
     try:
@@ -42,7 +42,7 @@ def run_command(words: Sequence[str]) -> str:
 
 
 def optional_answer(run: Runner, *command: str) -> str:
-    """Return what a command prints, or nothing if it does not run."""
+    """Return the text that a command prints, or "" if it does not run."""
     try:
         return run(command)
     except MeterError:
@@ -51,11 +51,11 @@ def optional_answer(run: Runner, *command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The places and commands that meters read.
+    """Holds the folder, the commands and the modules through which meters read a machine.
 
     Attributes:
         root: The folder that holds /proc, /sys, /dev and /etc.
-        run: Runs a vendor's command.
+        run: Runs a vendor's command and returns the text that it prints.
         nvml: Returns the module pynvml, or raises MeterError.
         cudart: Returns CUDA's runtime module, or raises MeterError.
     """
@@ -67,12 +67,12 @@ class Host:
 
 
 def read_board(root: Path = Path("/")) -> str | None:
-    """Return the board's name by its device tree or its firmware; None where neither has one."""
+    """Return the board's name from its device tree or its firmware; None where neither has one."""
     return optional_text(root / "proc/device-tree/model") or optional_text(
         root / "sys/class/dmi/id/product_name"
     )
 
 
 def is_virtual(cpuinfo: Path) -> bool:
-    """Return whether a hypervisor runs this machine, by its /proc/cpuinfo."""
+    """Return whether /proc/cpuinfo (the file `cpuinfo`) says that this machine is a virtual one."""
     return "hypervisor" in (optional_text(cpuinfo) or "").split()

@@ -1,4 +1,4 @@
-"""NVIDIA's driver and Python modules, which meters of power and of memory load."""
+"""Find NVIDIA's driver and load its Python modules, for the meters of power and of memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its pla
 
 
 def has_gpu(root: Path = Path("/")) -> bool:
-    """Return whether an NVIDIA driver shows a GPU."""
+    """Return whether an NVIDIA driver shows a GPU by a device file below `root`/dev."""
     return any((root / "dev" / name).exists() for name in GPU_DEVICES)
 
 
@@ -33,7 +33,7 @@ def load_nvml(root: Path = Path("/")) -> ModuleType:
     """Import NVIDIA's NVML module.
 
     Raises:
-        MeterError: It is not installed; with a remedy where the driver is loaded.
+        MeterError: The module is not installed; with a remedy where the driver is loaded.
     """
     try:
         return importlib.import_module("pynvml")
@@ -48,7 +48,7 @@ def load_cudart() -> ModuleType:
     """Import CUDA's runtime module, from today's package or the older one.
 
     Raises:
-        MeterError: Neither is installed.
+        MeterError: Neither package is installed.
     """
     for name in CUDA_MODULES:
         try:
@@ -77,7 +77,7 @@ def ask_cuda(cudart: Any, function: str, *arguments: Any) -> tuple[Any, ...]:
     """Call a function of CUDA's runtime and return its results without the status.
 
     Raises:
-        MeterError: It fails, or the bindings do not find CUDA's library.
+        MeterError: The function fails, or the bindings do not find CUDA's library.
     """
     try:
         status, *values = getattr(cudart, function)(*arguments)

@@ -15,16 +15,16 @@ from edgefold.runtime.errors import MeterError, Remedy
 
 
 def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str:
-    """Return the whole file without the blanks and zeros at its ends.
+    """Return the text of a whole file without the blanks and zero bytes at its ends.
 
     Args:
-        path: The file.
-        advice: What to do when it cannot be read; ends the error's line.
-        remedy: What opens the file where this user may not read it; then it replaces the advice.
+        path: The file to read.
+        advice: Words that end the error's message: what to do when the file cannot be read.
+        remedy: Command that opens the file to a user who may not read it; it replaces the advice.
 
     Raises:
-        MeterError: It cannot be read (caused by BlockingIOError where the driver answers EAGAIN);
-            the message names the file and the mode that prevents it.
+        MeterError: The file cannot be read (caused by BlockingIOError where the driver answers
+            EAGAIN); the message names the file and the mode that prevents it.
     """
     try:
         return read_bytes(path).decode(errors="replace").strip("\0\n ")
@@ -43,7 +43,7 @@ def read_text(path: Path, advice: str = "", remedy: Remedy | None = None) -> str
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the whole file; nothing waits, whatever the file is."""
+    """Return the bytes of a whole file; the read never waits, whatever kind of file it is."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         blocks = []
@@ -58,11 +58,11 @@ def read_sensor(path: Path, closed: str = "") -> str:
     """Return the text of a power sensor's file.
 
     Args:
-        path: The file.
-        closed: Pattern of the files that are closed together with it; only the file by default.
+        path: The file to read.
+        closed: Pattern of all files that are closed to users together; only `path` by default.
 
     Raises:
-        MeterError: It cannot be read; with a remedy where the file is closed to this user.
+        MeterError: The file cannot be read; with a remedy where it is closed to this user.
     """
     what = "energy figures until the next boot (docs/measuring.md has a udev rule that stays)"
     remedy = Remedy(what, f"sudo chmod a+r {closed or path}")
@@ -73,9 +73,9 @@ def read_number(path: Path, what: str, closed: str = "") -> float:
     """Return the number in a power sensor's file.
 
     Args:
-        path: The file.
-        what: The unit in the plural, such as "millivolts", for the error.
-        closed: As for `read_sensor`.
+        path: The file to read.
+        what: The unit in the plural, such as "millivolts", for the error's message.
+        closed: Pattern of all files that are closed to users together, as for `read_sensor`.
 
     Raises:
         MeterError: The file cannot be read or holds something else.
@@ -88,7 +88,7 @@ def read_number(path: Path, what: str, closed: str = "") -> float:
 
 
 def access_of(path: Path) -> str:
-    """Return the file's mode, or that of the folder that closes it, for an error's line."""
+    """Return in words the mode of a file, or of the folder that denies access to it."""
     for place in (path, *path.parents):
         try:
             mode = f"mode {place.stat().st_mode & 0o777:o}"
@@ -101,7 +101,7 @@ def access_of(path: Path) -> str:
 
 
 def optional_text(path: Path) -> str | None:
-    """Return the text, or None where the file is empty or cannot be read."""
+    """Return the text of a file, or None where it is empty or cannot be read."""
     try:
         return read_text(path) or None
     except MeterError:
@@ -109,7 +109,7 @@ def optional_text(path: Path) -> str | None:
 
 
 def optional_number(path: Path) -> float | None:
-    """Return the number of a file, or None where there is none."""
+    """Return the number in a file, or None where it cannot be read or holds no finite number."""
     return number(optional_text(path))
 
 

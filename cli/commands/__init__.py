@@ -1,1 +1,1 @@
-"""The subcommands, one file each."""
+"""Define the subcommands of `edgefold`, each in a file of its own."""

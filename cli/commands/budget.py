@@ -1,7 +1,7 @@
-"""`edgefold budget`: does a bundle fit a board, before anything is deployed?
+"""`edgefold budget`: predict whether a bundle fits a board, before anything is deployed.
 
-Arguments and what the terminal shows; the answer is `edgefold.devices.budget.budget`, many boards
-at once `edgefold.cli.budget_answers`.
+This module handles arguments and output. The answer comes from `edgefold.devices.budget.budget`,
+for many boards at once from `edgefold.cli.budget_answers`.
 
 The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE.
 """
@@ -42,7 +42,7 @@ def quantity(text: str, unit: str) -> float:
     """Parse a positive number, which may be followed by its unit, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is not such a number, or has another unit.
+        argparse.ArgumentTypeError: The text is not such a number, or has another unit.
     """
     digits = text.strip()
     if digits.lower().endswith(unit.lower()):
@@ -59,7 +59,7 @@ def quantity(text: str, unit: str) -> float:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold budget`."""
     parser.add_argument(
         "bundles",
         nargs="*",
@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Print a profile, the list of boards, an answer or a sweep; return the exit code."""
     from edgefold.devices.boards.board import Microcontroller, board_text, load_profile
 
     if args.show:
@@ -153,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def demand_of(args: argparse.Namespace) -> Demand:
-    """Return what the options ask of a board."""
+    """Return the demand on the board that the options state: memory, rate, power and others."""
     from edgefold.devices.budget.checks import Demand
 
     return Demand(

@@ -45,11 +45,11 @@ EXAMPLES = (
 )
 
 MARK = "/* Written by `edgefold build`, which replaces this file when it runs again. */"
-"""The first line of every text that is written; a file without it is somebody else's."""
+"""First line of every text file that is written; a file without it is somebody else's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold build`."""
     from edgefold.export.native.toolchain.targets import TARGETS
 
     add_bundle_argument(parser)
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate, compile and prove; or list."""
+    """Build the C of a bundle, compile it and check its answers; or list kept libraries."""
     _require_sense(args)
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.bundle.signature import load_expected
@@ -160,7 +160,7 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 
 def _generate(args: argparse.Namespace) -> Mapping[str, str]:
-    """Return the C files by name; raises ExportError that names what is not covered."""
+    """Return the C files by name; raises ExportError that names operators not supported."""
     from edgefold.export.native.generator import generate
 
     if args.program:
@@ -171,7 +171,7 @@ def _generate(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _write_source(args: argparse.Namespace) -> int:
-    """Write the C files into --out."""
+    """Write the C files into --out, print how to compile them, and return DONE."""
     from edgefold.cli.text import build as text
 
     files = _generate(args)
@@ -182,12 +182,12 @@ def _write_source(args: argparse.Namespace) -> int:
 
 
 def _marked(files: Mapping[str, str]) -> dict[str, bytes]:
-    """Return texts as they are written, each with the line that `_require_own` looks for."""
+    """Return the files' contents by name, each after the line `MARK`."""
     return {name: f"{MARK}\n{text}".encode() for name, text in files.items()}
 
 
 def _require_own(folder: Path, names: Iterable[str]) -> None:
-    """Refuse to replace a file that this command did not write: main.c may be the user's own."""
+    """Refuse to replace a file that this command did not write, such as a main.c of the user's."""
     from edgefold.runtime.errors import OutputError
 
     for path in (folder / name for name in names):
@@ -211,7 +211,7 @@ def _write(folder: Path, files: Mapping[str, bytes], mode: int | None = None) ->
 
 
 def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
-    """Compile a program, or a library for another processor, into --out."""
+    """Compile a program, or a library for another processor, into --out; return DONE."""
     from edgefold.cli.text import build as text
     from edgefold.export.native.toolchain import compilers
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
@@ -242,7 +242,7 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
 def _build_library(
     args: argparse.Namespace, manifest: Manifest, store: LibraryStore, compiler: Compiler
 ) -> int:
-    """Compile for this processor, prove and keep."""
+    """Compile a library for this processor; keep it if its answers are right (`_prove`)."""
     from edgefold.cli.text import build as text
     from edgefold.export.native.toolchain.compilers import compile_library
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
@@ -262,7 +262,7 @@ def _build_library(
 
 
 def _adopt(args: argparse.Namespace, manifest: Manifest, store: LibraryStore) -> int:
-    """Prove and keep a library that another machine compiled."""
+    """Keep the library of --library, made on another machine, if its answers are right."""
     from edgefold.runtime.backends.code_cache import open_code
     from edgefold.runtime.errors import BackendError
 
@@ -284,7 +284,7 @@ def _adopt(args: argparse.Namespace, manifest: Manifest, store: LibraryStore) ->
 
 
 def _machine_of(file: bytes) -> tuple[bytes, bytes]:
-    """Return an ELF file's kind of numbers and its machine, from its first 20 bytes."""
+    """Return the bytes of an ELF file's head that identify its word format and its processor."""
     return file[:6], file[18:20]
 
 
@@ -307,7 +307,7 @@ def _prove(
     library: Path,
     facts: dict[str, str],
 ) -> int:
-    """Replay the golden stream on a library in a child process, and keep it if that passes."""
+    """Replay the golden stream on a library in a child process; keep the library if that passes."""
     from edgefold.cli.text import build as text
     from edgefold.runtime.backends.native.processor import read_processor
 
@@ -324,7 +324,7 @@ def _prove(
 
 
 def prove(args: argparse.Namespace) -> dict[str, Any]:
-    """Prove the library `args.proved`, in the child process; see `prove_library`."""
+    """Replay the golden stream on the library `args.proved`; this runs in the child process."""
     from edgefold.export.native.golden_check import prove_library
 
     return prove_library(args.bundle, args.expect_hash, args.proved, args.watch, args.library)

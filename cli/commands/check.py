@@ -34,7 +34,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold check`."""
     add_stream_arguments(parser)
     add_lockstep_arguments(parser)
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def minutes(text: str) -> float:
-    """Read a time in minutes, for argparse."""
+    """Read a positive number of minutes, for argparse."""
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
@@ -57,7 +57,7 @@ def minutes(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; the result is wrong if any prediction is off or two backends part."""
+    """Replay the bundle and print errors; return WRONG_RESULT if one is above the tolerance."""
     require_sense(args)
     require_writable(args, "json")
     args.expect_hash = require_trusted(args, args.bundle)
@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def replay(args: argparse.Namespace) -> dict[str, Any]:
-    """Open the bundle and compare, in the child process.
+    """Open the bundle in the child process, and replay its stream or compare two backends.
 
     Returns:
-        passed, lines to print, and the record, which is None with --lockstep.
+        A dict with `passed`, `lines` to print, and `record`, which is None with --lockstep.
     """
     if args.lockstep is not None:
         passed, lines = compare_in_lockstep(args)

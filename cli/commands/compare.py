@@ -1,4 +1,4 @@
-"""`edgefold compare`: ratios of the figures of profiles or budgets, each with its interval."""
+"""`edgefold compare`: show the ratios of figures of profiles or budgets, with intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CAVEAT = "intervals: of the calls of one run each; two starts of a program may d
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold compare`."""
     parser.add_argument("base", type=Path, metavar="A.json", help="record that others are held to")
     parser.add_argument("others", nargs="+", type=Path, metavar="B.json", help="one or more others")
     parser.add_argument(
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Compare the records with the base, print and write the ratios, and return the exit code."""
     from edgefold.cli.records.comparison import changed, compare
     from edgefold.cli.records.figures import read_record
     from edgefold.cli.records.gates import exit_code, judge_ratios
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unlike(base: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Return why two records do not compare, in words; empty if they do."""
+    """Return in words why two records cannot be compared; an empty list if they can."""
     from edgefold.cli.records.comparison import unlike, unsettled
 
     whose = {"the base was": base, "the other was": other}

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold doctor`."""
     parser.add_argument(
         "bundle",
         metavar="BUNDLE",
@@ -38,7 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; the machine fails if no backend opens, or the bundle if it crashes them."""
+    """Examine the machine and print the report; return MACHINE if no backend opens, else DONE.
+
+    Raises:
+        BundleError: No backend opens, and the bundle crashes one or takes too long for it.
+    """
     require_writable(args, "json")
     if args.bundle is None and (args.expect_hash or args.trusted_key):
         args.usage_error("--expect-hash and --trusted-key belong to a BUNDLE")

@@ -41,12 +41,15 @@ ELSEWHERE = "choose a folder that can be written with --cache or EDGEFOLD_CACHE.
 
 TABLE = "  {:<14}{:>9}{:>12}   {:<8}{}"
 BUILDER_BYTES = 1_200_000_000
-"""TensorRT 10.13's log on a Thor, of its library of kernels (OE4T/meta-tegra, issue 2120)."""
+"""Memory that TensorRT's builder takes for its library of kernels.
+
+The source is TensorRT 10.13's log on a Thor (OE4T/meta-tegra, issue 2120).
+"""
 DROP_CACHES = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold engine`."""
     add_bundle_argument(parser)
     add_trust_arguments(parser)
     parser.add_argument(
@@ -104,7 +107,7 @@ def _capability(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build, list, inspect or clear."""
+    """Build, list, inspect or delete engines of a bundle, as the options say, and return 0."""
     from edgefold.runtime.backends.code_cache import NO_HOME
     from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache
     from edgefold.runtime.bundle.signature import load_expected
@@ -161,10 +164,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
-    """TensorRT, and whom to build for: the capabilities asked for, or this machine's GPU.
+    """Return TensorRT's variant and the GPUs to build for: those asked for, or this machine's.
 
     Raises:
-        BackendError: No TensorRT, no GPU where one is needed, or a capability that is out of reach.
+        BackendError: There is no TensorRT, no GPU where one is needed, or no way to build for a
+            capability.
     """
     from edgefold.runtime.backends.tensorrt.builder import require_buildable, supported_capabilities
     from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
@@ -193,7 +197,7 @@ def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
 
 
 def _warn_of_memory(device: Device, options: EngineOptions) -> None:
-    """Warn where the builder may not find the memory that it wants."""
+    """Print a warning if the builder may not find the memory that it takes."""
     from edgefold.cli.text.numbers import format_bytes
     from edgefold.devices.memory.process import SystemMemory
     from edgefold.runtime.errors import MeterError
@@ -226,7 +230,7 @@ def _build(
     cache: EngineCache,
     rebuild: bool,
 ) -> None:
-    """Build every graph for one device, or find it in the cache, and print a table.
+    """Build an engine of every graph for one GPU, or find it in the cache, and print a table.
 
     Raises:
         BackendError: A graph cannot be built.

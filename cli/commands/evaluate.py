@@ -35,7 +35,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the options of `edgefold evaluate`."""
     from edgefold.runtime.backends.registry import BACKENDS
 
     parser.add_argument(
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate and print a table."""
+    """Score the run or the bundle, print a table, write the record, and return 0."""
     if args.plot and args.plot.suffix.lower() not in PICTURES:
         args.usage_error(f"argument --plot: {args.plot} must end in {', '.join(PICTURES)}")
     require_writable(args, "json", "plot")
@@ -125,7 +125,7 @@ def _bundle(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _no_series(bundle: Path, task: object) -> str:
-    """Why a bundle without a series has no score here, and what to type instead."""
+    """Return the error for a bundle that is not of a series, with the command to type instead."""
     if task == "untrained":
         return (
             f"{bundle} is a model without a training of edgefold's, so that there is no series to "
@@ -180,7 +180,7 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _command(args: argparse.Namespace, config: dict[str, Any]) -> str:
-    """The command that scores a run, with the classes that its training named."""
+    """Return the command that scores a run, with the classes that its training named."""
     from edgefold.cli.commands.train import classes_of
     from edgefold.train.models.registry import MODELS
     from edgefold.train.tasks.registry import TASKS
@@ -215,7 +215,7 @@ def _series(
 def _batches(
     args: argparse.Namespace, model: StreamingModel, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Score a model by its task's own measure: the mean log-likelihood of batches, or another."""
+    """Score a model by its task's own measure, such as the mean log-likelihood of batches."""
     from edgefold.runtime import DataError
     from edgefold.train.load import blamed
     from edgefold.train.tasks.contract import Task

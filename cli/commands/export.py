@@ -1,4 +1,4 @@
-"""`edgefold export`: a run, or a model of the user's own, becomes a bundle."""
+"""`edgefold export`: turn a training run, or a model of the user's own, into a bundle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the options of `edgefold export`."""
     parser.add_argument(
         "source",
         metavar="RUN_OR_MODEL",
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def nats(text: str) -> float:
-    """A loss in nats from the command line."""
+    """Read a loss in nats, zero or more, for argparse."""
     value = float(text)
     if not value >= 0:
         raise argparse.ArgumentTypeError(f"{text} is not zero or more")
@@ -93,7 +93,7 @@ def nats(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, and print sizes, memory plan and parity."""
+    """Export the model, print the bundle's sizes, memory plan and parity, and return 0."""
     is_run = Path(args.source).is_dir()
     if is_run and (args.preset or args.weights):
         args.usage_error("--preset and --weights belong to a model; a run has its own")
@@ -134,7 +134,7 @@ def _source(args: argparse.Namespace, is_run: bool) -> tuple[StreamingModel, dic
 
 
 def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | None:
-    """Streams to calibrate and judge a precision by, where the task is known."""
+    """Return the streams by which a precision is calibrated and judged; None if not known."""
     from edgefold.train.tasks.registry import TASKS, task_class
 
     if args.precision == "float32":

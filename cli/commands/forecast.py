@@ -1,6 +1,6 @@
-"""`edgefold forecast`: any sensor's table in, forecasts, alarms and a picture out; no training.
+"""`edgefold forecast`: forecast each row of any sensor's table, with alarms, without training.
 
-Arguments and files live here; the rows are taken in `edgefold.cli.forecasting`.
+This module handles arguments and files. The rows are forecast in `edgefold.cli.forecasting`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FAN_SLOTS, MOST_FAN = 16, 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold forecast`."""
     parser.description = DESCRIPTION
     parser.add_argument("input", metavar="FILE", help="a table, CSV or JSON lines; - is stdin")
     output = parser.add_argument_group("output")
@@ -106,7 +106,7 @@ docs/sensors.md tells more."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; DONE once every file is written."""
+    """Forecast the table, write all files, print the results, and return DONE."""
     from edgefold.cli.run_command import run_command
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _places(args: argparse.Namespace) -> dict[str, Path]:
-    """Where each file goes that is wanted; refuses what must not be replaced."""
+    """Return the path of each output file by its kind; refuse to replace files without --force."""
     from edgefold.cli.files import require_place
     from edgefold.runtime import OutputError
 
@@ -175,7 +175,7 @@ def _places(args: argparse.Namespace) -> dict[str, Path]:
 def _forecast(
     name: str, file: BinaryIO, files: Mapping[str, Path], table: Table, sensors: Sensors
 ) -> ForecastRun:
-    """Take all rows of a table and write what is forecast; without a usable row nothing is."""
+    """Forecast all rows of a table and write the files; with no usable row, write nothing."""
     from edgefold.cli.forecasting import ForecastRun
     from edgefold.runtime import DataError
 
@@ -196,7 +196,7 @@ def _forecast(
 
 
 def _why(found: ForecastRun) -> str:
-    """Why no row could be used."""
+    """Return a sentence on why no row could be used: the first reason with its line."""
     for track in (*found.tracks.values(), found.bad):
         for line, reason, _ in track.reasons.values():
             return f"Line {line}: {reason}"
@@ -213,7 +213,7 @@ def _writing(path: Path) -> Iterator[TextIO]:
 
 
 def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFeed]]:
-    """The sensors that told anything, with their clocks."""
+    """Return the sensors with at least one usable row, each with its clock and season."""
     return [
         (track, sensors.feed(found.sensor_of(track)))
         for track in found.tracks.values()
@@ -222,7 +222,7 @@ def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFee
 
 
 def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
-    """Write the forecasts of all rows of the next season after the last row."""
+    """Write to CSV the forecasts of all rows of the season that comes after the last row."""
     from edgefold.cli.forecasting import write_fields
     from edgefold.runtime.sensors.forecasts import BAND
 
@@ -238,7 +238,7 @@ def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table
 def _draw(
     path: Path, name: str, found: ForecastRun, sensors: Sensors, table: Table
 ) -> tuple[str, str]:
-    """Draw the picture; returns the file, and why it or a part of it is missing."""
+    """Draw the picture; return its path, and a text on why it or a part of it is missing."""
     try:
         from edgefold.cli.plots.sensor_forecasts import Panel, draw_sensors
     except ModuleNotFoundError as error:
@@ -282,7 +282,7 @@ def _draw(
 def _tell(
     found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float
 ) -> None:
-    """Print what was found."""
+    """Print the columns, the scores, the alarms, and the forecasts after the last row."""
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
         score_lines,
@@ -303,7 +303,7 @@ def _tell(
 
 
 class _Progress:
-    """A line on stderr while a long table is read."""
+    """Shows a line on stderr while a long table is read."""
 
     def __init__(self, name: str, file: BinaryIO, found: ForecastRun):
         self._line = StatusLine(PROGRESS_S)
@@ -315,7 +315,7 @@ class _Progress:
             self._n_bytes = 0
 
     def row(self) -> None:
-        """Show how far the table is read, a few times a second."""
+        """Show the number of lines and the share of the file that are read, if the line is due."""
         if not self._line.is_due:
             return
         n = self._found.n_lines
@@ -326,5 +326,5 @@ class _Progress:
         self._line.show("   ".join(parts))
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Remove the line from the terminal."""
         self._line.clear()

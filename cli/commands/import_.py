@@ -1,4 +1,4 @@
-"""`edgefold import`: a stateful ONNX file made elsewhere becomes a bundle of the filtering kind."""
+"""`edgefold import`: turn a stateful ONNX file made elsewhere into a bundle that filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the options of `edgefold import`."""
     parser.add_argument("file", type=Path, metavar="ONNX", help="a file with its state as inputs")
     parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--force", action="store_true", help="replace the bundle that is there")
@@ -95,7 +95,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import, compare with the file itself, and print what was made."""
+    """Import the file, compare the bundle with it, print sizes and errors, and return 0."""
     import numpy as np
 
     from edgefold.export.importing.imported_bundle import import_bundle

@@ -44,7 +44,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold profile`."""
     add_stream_arguments(parser)
     parser.add_argument(
         "--updates", type=positive, default=10_000, metavar="N", help="updates (default 10000)"
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command."""
+    """Measure the bundle, write and print the record, and return the gates' exit code."""
     paced_options.require_sense(args)
     require_writable(args, *args.record_options)
     if args.html:
@@ -149,7 +149,7 @@ def _options(args: argparse.Namespace) -> ProfileOptions:
 
 
 def _write(args: argparse.Namespace, record: dict[str, Any], outcomes: list[Outcome]) -> None:
-    """Write the files that the options name; the record first."""
+    """Write the record, its figures and the HTML page to the files that the options name."""
     write_record(args.json, record)
     if args.csv or args.prometheus:
         from edgefold.cli.text.figures import profile_csv, profile_prometheus
@@ -165,10 +165,10 @@ def _write(args: argparse.Namespace, record: dict[str, Any], outcomes: list[Outc
 
 
 def _require_recording(path: Path) -> None:
-    """Refuse a recording of power that cannot be read: here, not after minutes of measuring.
+    """Refuse a recording of power that cannot be read, before minutes of measuring.
 
     Raises:
-        DataError: As `load_recording`'s error: it is an input, and no sensor.
+        DataError: The recording cannot be read; it is an input, so this is not a MeterError.
     """
     from edgefold.devices.power.meters.replay import load_recording
     from edgefold.runtime.errors import DataError, MeterError

@@ -1,7 +1,7 @@
 """`edgefold run`: predict each row of a CSV, then update the model with it.
 
-Arguments and signals live here; the loop is `edgefold.runtime.loop.loop`, and what is said of it
-`edgefold.cli.run_progress`.
+This module handles arguments and signals. The loop is in `edgefold.runtime.loop.loop`, and its
+messages are in `edgefold.cli.run_progress`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ EXAMPLES = (
 )
 
 LEAST_STREAMS = 16
-"""Sensors that may come at least where a column is found that names them."""
+"""Least number of sensors to make room for where a column that names them was detected."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold run`."""
     rows = parser.add_argument_group(
         "input",
         "Of the general model of sensors, all but the file is found by the first lines where it\n"
@@ -131,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how one loop serves several sensors."""
+    """Declare --stream and --streams, by which one loop serves several sensors."""
     sensors = parser.add_argument_group(
         "streams",
         "Several sensors in one loop. Each has a state and a history of its own. They share the\n"
@@ -155,7 +155,7 @@ def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where predictions go."""
+    """Declare the options on where predictions are written, and on alarms in them."""
     output = parser.add_argument_group("output")
     output.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
     output.add_argument(
@@ -182,7 +182,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sensor_count(text: str) -> int:
-    """Read how many sensors may come, for argparse."""
+    """Read the largest number of sensors that may come, for argparse."""
     from edgefold.runtime.stream.named_states import MOST_SENSORS
 
     number = positive(text)
@@ -192,14 +192,14 @@ def sensor_count(text: str) -> int:
 
 
 def rotation(text: str) -> Rotation:
-    """Read a size or `day`, for argparse."""
+    """Read when a new output file begins, a size such as 10MB or `day`, for argparse."""
     from edgefold.runtime.loop.rotation import Rotation
 
     return Rotation(None if text == "day" else byte_size(text))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command.
+    """Check the options and run the loop until the input ends or a signal asks to stop.
 
     Returns:
         DONE when the input ended or a signal asked to stop, with everything on disk; REFUSED if at
@@ -223,7 +223,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a file's name has no bytes that stand for no character."""
+    """Return whether all bytes of a file's name stand for characters of UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -232,7 +232,7 @@ def _is_text(name: str) -> bool:
 
 
 def _n_streams(args: argparse.Namespace) -> int:
-    """Return how many sensors the loop is for; 0 where the input has one that it does not name."""
+    """Return how many sensors the loop is for; 0 for one sensor that the input does not name."""
     n_columns = len(args.value or ())
     if args.stream and n_columns > 1:
         args.usage_error(
@@ -251,7 +251,7 @@ def _n_streams(args: argparse.Namespace) -> int:
 
 
 def _require_streams(args: argparse.Namespace, n_columns: int) -> None:
-    """Refuse a number of sensors that a wide file does not have."""
+    """Refuse a --streams that differs from the number of columns of values in a wide file."""
     if args.streams not in (None, max(n_columns, 1)):
         args.usage_error(
             f"argument --streams: {args.streams} sensors need --stream COL, the column of a long "
@@ -316,10 +316,10 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
 def _find_table(
     args: argparse.Namespace, manifest: Manifest, source: RowSource
 ) -> tuple[TableColumns | None, int]:
-    """Find the columns of sensors' rows, as `edgefold forecast` does, or as the snapshot has them.
+    """Find the columns of the input as `edgefold forecast` does, or take them from the snapshot.
 
     Returns:
-        The columns, and how many sensors the loop is for; see `_n_streams`.
+        The columns (None if the options name all), and the number of sensors; see `_n_streams`.
     """
     from edgefold.cli.text.sensor_forecasts import table_lines
     from edgefold.runtime import SnapshotError
@@ -355,7 +355,7 @@ def _find_table(
 def _adapters(
     args: argparse.Namespace, manifest: Manifest, n_streams: int, table: TableColumns | None
 ) -> tuple[list[RowAdapter], Columns | None]:
-    """Return an adapter for each sensor, and the columns of a line of several; see `_n_streams`."""
+    """Return an adapter for each sensor, and the columns of an input with several, else None."""
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.adapters import adapter_for
     from edgefold.runtime.rows.sensor_columns import LongColumns, WideColumns
@@ -383,7 +383,7 @@ def _adapters(
 
 
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
-    """Tell the adapters of the general model what concerns them alone; refuse it elsewhere."""
+    """Set options of the general model's adapters; refuse such options for other models."""
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
 

@@ -16,7 +16,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
+    """Declare the options of `edgefold sign`."""
     parser.add_argument(
         "bundle", metavar="BUNDLE", nargs="?", help="folder written by `edgefold export`"
     )
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; a bundle that no trusted key has signed is refused."""
+    """Make a key, sign a bundle, or verify that a trusted key has signed it; return DONE."""
     if (args.bundle is None) != (args.new_key is not None):
         args.usage_error("give a BUNDLE with --key and --verify, and none with --new-key")
     if (args.trusted_key is not None) != args.verify:

@@ -1,4 +1,4 @@
-"""`edgefold train`: a run of one task, from the first step or from where it stopped."""
+"""`edgefold train`: train a model on one task, from the first step or from where a run stopped."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ EXAMPLES = (
     "edgefold train my_task.py:MyTask --model my_model.py:MyModel --out runs/mine",
 )
 N_STEPS = 10_000
-"""Number of steps of a task that names no other."""
+"""Number of training steps for a task that does not set its own."""
 
 
 SHIPPED = (
     *("series", "sensors", "gp", "images", "sequences", "wheel", "copy", "human-activity"),
     *("hawkes", "events"),
 )
-"""Tasks as the help lists them, which loads no PyTorch."""
+"""Names of tasks for the help, which must not load PyTorch to find them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that do not depend on the task."""
+    """Declare the options of `edgefold train` that do not depend on the task."""
     parser.add_argument(
         "task",
         metavar="TASK",
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Declare what the task that the command line names decides: its options and its defaults.
+    """Declare the options and show the defaults of the task that the command line names.
 
     Options of a run default to None: a resumed run keeps its own.
     """
@@ -123,7 +123,7 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
 
 def classes_of(words: Sequence[str]) -> tuple[str | None, str | None]:
-    """The user's own task and model, as FILE.py:CLASS, that a training's command line names."""
+    """Return the user's task and model in a command line, as FILE.py:CLASS or None each."""
     classes = [
         (before, word) for before, word in zip(("", *words), words, strict=False) if ".py:" in word
     ]
@@ -132,7 +132,7 @@ def classes_of(words: Sequence[str]) -> tuple[str | None, str | None]:
 
 
 def _defaults(task: type[Task]) -> dict[str, Any]:
-    """The training's settings where no option gives another."""
+    """Return a task's training settings by name, as they are without any option."""
     import dataclasses
 
     from edgefold.train.training_loop import FitConfig
@@ -141,7 +141,7 @@ def _defaults(task: type[Task]) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; 0 also when asked to stop, since the checkpoint resumes."""
+    """Train the model and print the next commands; return 0, also if stopped before the end."""
     if args.start_from and args.resume:
         args.usage_error("a resumed run goes on from its own weights: leave --start-from out")
     if args.learning_rate is not None and not 0 < args.learning_rate < 1:
@@ -189,7 +189,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
-    """The config of the run that is resumed, with everything that the start wrote."""
+    """Return the config of the run to resume; refuse one that is incomplete or of another task."""
     from edgefold.runtime.errors import CheckpointError
     from edgefold.train.checkpoints import read_config
 
@@ -207,7 +207,7 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
 def fit_config(
     args: argparse.Namespace, defaults: Mapping[str, Any], checkpoint: dict[str, Any] | None
 ) -> FitConfig:
-    """The training's settings. A resumed run keeps its schedule: another is a usage error."""
+    """Return the settings of the training; options that change a resumed run's are refused."""
     import dataclasses
 
     from edgefold.train.models.registry import DEFAULT, model_class
@@ -238,7 +238,7 @@ def fit_config(
 def build_model(
     args: argparse.Namespace, task: Task, checkpoint: dict[str, Any] | None
 ) -> StreamingModel:
-    """Return the model with fresh weights; a resumed run's own, where another is a usage error."""
+    """Return the model with fresh weights; options that change a resumed run's are refused."""
     from edgefold.train import checkpoints
     from edgefold.train.load import parse_settings
     from edgefold.train.models.registry import DEFAULT, accepted, create_model
@@ -261,7 +261,7 @@ def build_model(
 
 
 def _report(args: argparse.Namespace, finished: bool) -> int:
-    """Print what came out, and the commands that come next as they can be typed."""
+    """Print the results of the training and the next commands to type; return the exit code 0."""
     from edgefold.runtime.series.durations import duration
     from edgefold.runtime.series.options import find_series
     from edgefold.train.checkpoints import read_config

@@ -1,4 +1,4 @@
-"""`edgefold verify`: the whole contract suite on a model, in PyTorch and as a bundle."""
+"""`edgefold verify`: test a model against the whole contract, in PyTorch and as a bundle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the options of `edgefold verify`."""
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     add_model_options(parser)
     parser.add_argument(
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a verdict for each check."""
+    """Test the model, print a verdict for each check, and return WRONG_RESULT if one failed."""
     from edgefold.export.checks.verification import verify
     from edgefold.export.graphs.step_graphs import Sizes
 

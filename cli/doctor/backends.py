@@ -41,18 +41,18 @@ NEGATE = (
     b'\x08\x08:2\n\x0b\n\x01x\x12\x01y"\x03Neg\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04'
     b"\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
 )
-"""An ONNX model, y = -x of one float32, because boards have no package that writes one."""
+"""Bytes of an ONNX model, y = -x of one float32; boards have no package that writes a model."""
 NEGATE_C = "int negate(int x);\nint negate(int x) { return -x; }\n"
 
 
 def probed_names() -> list[str]:
-    """Return the names of what is tried: an import, backends, meters that make a CUDA context."""
+    """Return the names to try: an import, all backends, and meters that make a CUDA context."""
     meters = [meter.name for meter in GPU_METERS if meter.makes_context]
     return [IMPORT, *BACKENDS, *meters]
 
 
 def probe_backends(bundle: str | None, expect_hash: str | None = None) -> list[dict[str, Any]]:
-    """Try everything of `probed_names`.
+    """Try each of `probed_names` in a child process, and return a record of each.
 
     Returns:
         One record each, in the same order: name, opens, and either what opened (version, device
@@ -86,7 +86,7 @@ def probe_backends(bundle: str | None, expect_hash: str | None = None) -> list[d
 def _child(
     bundle: str | None, expect_hash: str | None, names: Sequence[str]
 ) -> tuple[list[dict[str, Any]], str, str | None]:
-    """Run a child; returns its records, how it ended, and the signal that ended it."""
+    """Run a child that tries `names`; return its records, how it ended, and the ending signal."""
     request = {"bundle": bundle, "expect_hash": expect_hash, "names": list(names)}
     records: list[dict[str, Any]] = []
     try:
@@ -104,10 +104,10 @@ def _child(
 
 
 def _records(answer: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield what a child writes until it ends, a record at a time.
+    """Yield the records that a child writes, until the child ends.
 
     Raises:
-        TimeoutError: The next record took longer than the limit.
+        TimeoutError: The next record took longer than `TIMEOUT_S`.
     """
     begun, deadline_s = b"", time.monotonic() + TIMEOUT_S
     while True:
@@ -127,7 +127,7 @@ def _records(answer: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Try what is named, and write a line of JSON for each; see `child_process`."""
+    """Try each of the request's names in this child, and write a line of JSON on each."""
     die_first()
 
     def report(record: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ def _try(
 def _open_bundle(
     name: str, bundle: str, expect_hash: str | None, begin: Callable[[str, str], None]
 ) -> dict[str, Any]:
-    """Open the bundle in a stream, and run a step."""
+    """Open the bundle on a backend, run a step, and return the backend's version and device."""
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
 
@@ -204,7 +204,7 @@ def _find_tensorrt(name: str) -> dict[str, Any]:
 
 
 def _compile(name: str) -> dict[str, Any]:
-    """Compile a function, load it and call it; without a compiler, count what was built before."""
+    """Compile, load and call a function; without a compiler, count the libraries built before."""
     from ctypes import CDLL
 
     from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
@@ -228,7 +228,7 @@ def _compile(name: str) -> dict[str, Any]:
 
 
 def _run_node(name: str) -> dict[str, Any]:
-    """Run one node on onnxruntime's provider of that name, and on nothing else."""
+    """Run one node on a backend's provider of onnxruntime only; return its version and device."""
     import numpy as np
 
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort
@@ -250,4 +250,4 @@ TRIALS: dict[Trial, Callable[[str], dict[str, Any]]] = {
     "driver": _find_tensorrt,
     "compiler": _compile,
 }
-"""Trials without a bundle; each gets the backend's name."""
+"""Functions that try a backend without a bundle; each takes the backend's name."""

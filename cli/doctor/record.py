@@ -1,5 +1,6 @@
-"""Record what a machine has, as plain JSON; other modules show it and advise on it.
+"""Record as plain JSON what a machine has: software, backends, sensors and meters.
 
+Other modules show the record and give advice from it.
 Every question has an answer on every machine: a figure, or None or "no" with the reason. A missing
 sensor, file or library never raises. Nothing is changed, except that the peak of this process's own
 memory is reset, to see whether that is possible.
@@ -53,7 +54,7 @@ def installed_version(package: str) -> str | None:
 
 
 def watch_processes() -> Watch:
-    """Start to watch the processor; the result lists the programs that used it since then."""
+    """Start to watch the processor; return a function that lists programs that used it since."""
     try:
         import psutil
     except ImportError:
@@ -82,7 +83,7 @@ def watch_processes() -> Watch:
 
 @dataclass(frozen=True, slots=True)
 class DoctorHost(Host):
-    """The machine that is examined; tests pass a recorded board."""
+    """Gives access to the machine that is examined; tests pass a recorded board."""
 
     version: Callable[[str], str | None] = installed_version
     probe: Callable[..., list[dict[str, Any]]] = probe_backends
@@ -94,11 +95,11 @@ class DoctorHost(Host):
 def examine(
     host: DoctorHost, bundle: str | None = None, expect_hash: str | None = None
 ) -> dict[str, Any]:
-    """Return the whole record, as plain JSON.
+    """Examine the machine and return the whole record as plain JSON.
 
     Raises:
-        BundleError: A bundle was named and is itself missing, damaged, changed, or has another hash
-            than `expect_hash`.
+        BundleError: The named bundle is missing, damaged or changed, or has another hash than
+            `expect_hash`.
     """
     machine = read_machine(host.root, host.run)  # first: probing loads the processor
     condition = read_condition(host.root)
@@ -142,7 +143,7 @@ def _optional(read: Callable[[], int]) -> int | None:
 
 
 def _power(host: DoctorHost) -> list[dict[str, Any]]:
-    """Return every kind of power sensor with its watts now, or its reason."""
+    """Return an entry for every kind of power sensor: its watts now, or why there are none."""
     candidates = probe_sensors(host)
     starts = [_reading(candidate, host) for candidate in candidates]
     host.sleep(WATCH_S)
@@ -162,13 +163,13 @@ def _power(host: DoctorHost) -> list[dict[str, Any]]:
 
 
 def _samples(host: DoctorHost) -> float | None:
-    """Return over how many conversions a Jetson's INA3221 averages."""
+    """Return over how many samples a Jetson's INA3221 averages; None where it is not shown."""
     chips = host.root.glob("sys/bus/i2c/drivers/ina3221/*/hwmon/hwmon*/samples")
     return max((n for chip in chips if (n := optional_number(chip))), default=None)
 
 
 def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | MeterError | None:
-    """Read a sensor: the time, and watts or a counter's joules; or return its error."""
+    """Return the time in s and a sensor's watts, or a counter's joules; or the sensor's error."""
     sensor = candidate.sensor
     if sensor is None:
         return candidate.error
@@ -179,7 +180,7 @@ def _reading(candidate: Candidate, host: DoctorHost) -> tuple[float, float] | Me
 
 
 def _memory(host: DoctorHost, probed: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every kind of memory meter with its reading, or its reason."""
+    """Return an entry for every kind of memory meter: its reading in bytes, or why it has none."""
     proc = host.root / "proc"
     process = ProcessMemory(proc)
     refused = process.start_window()
@@ -233,7 +234,7 @@ def _read(name: str, read: Callable[[], int], detail: str) -> dict[str, Any]:
 
 
 def _entry(name: str, error: MeterError | None = None, **figures: Any) -> dict[str, Any]:
-    """Return the record of one meter: its figures, or why there are none and what would help."""
+    """Return the entry of one meter: its figures, or the error's reason and remedy."""
     if error is None:
         return {"name": name, "reads": True, "reason": None, **figures}
     remedy = {"remedy": asdict(error.remedy)} if error.remedy else {}

@@ -1,11 +1,11 @@
-"""List what would help a machine, each with its command, from the doctor's record.
+"""List advice for a machine, each with a command that helps, from the doctor's record.
 
     needed     without it nothing runs
     more       another backend or figure
     steadier   the same figures with less noise
 
-What a meter or a backend needs comes with its own entry in the record: it knows best. Here is only
-what no meter can know: packages, power modes, clocks and load.
+The remedy of a meter or a backend comes with its own entry in the record. This module adds only
+advice that no meter can give: on packages, power modes, clocks and load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUSY_LOAD = 0.5  # runnable programs per core
 
 
 def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
-    """Return the advice by kind, the most important first; empty where nothing is missing."""
+    """Return lists of advice under the three kinds above; a list is empty if nothing is missing."""
     return {
         "needed": list(_needed(record)),
         "more": [*_gpu(record), *_meters(record), *_builder(record), *_extras(record)],
@@ -75,7 +75,7 @@ def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
 
 
 def _meters(record: dict[str, Any]) -> list[Remedy]:
-    """Return the remedies of meters and backends; one power meter that reads is enough."""
+    """Return the remedies of meters and backends; those of power only if no power meter reads."""
     entries = [*record["backends"], *record["memory"]]
     if not any(meter["reads"] for meter in record["power"]):
         entries = [*record["power"], *entries]
@@ -83,7 +83,7 @@ def _meters(record: dict[str, Any]) -> list[Remedy]:
 
 
 def _builder(record: dict[str, Any]) -> Iterator[Remedy]:
-    """Return what gives TensorRT's builder room: on a Jetson it takes only free memory."""
+    """Yield the advice to free memory for TensorRT's builder, which on a Jetson needs MemFree."""
     machine = record["machine"]
     free, available = machine["memory_free_bytes"], machine["memory_available_bytes"]
     if machine["jetson"] and free is not None and available is not None and free < available / 2:
@@ -133,7 +133,7 @@ def _steadier(record: dict[str, Any]) -> Iterator[Remedy]:
 
 
 def _moves(clock: dict[str, Any]) -> bool:
-    """Return whether a governor may change the clock."""
+    """Return whether the clock's governor may change it."""
     low, high = clock["min_hz"], clock["max_hz"]
     fixed = low is not None and high is not None and low >= high
     return not fixed and clock["governor"] != "performance"

@@ -1,1 +1,1 @@
-"""Options that several commands share."""
+"""Declare and read options that several commands share."""

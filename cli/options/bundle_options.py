@@ -1,4 +1,4 @@
-"""Options of every command that opens a bundle."""
+"""Declare and read the options of every command that opens a bundle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_SEEDS = 2**62
 
 
 def seed(text: str) -> int:
-    """A seed that every generator takes, for argparse."""
+    """Read a seed that every generator of random numbers takes, for argparse."""
     number = int(text)
     if not 0 <= number < MOST_SEEDS:
         raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
@@ -33,7 +33,7 @@ def seed(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Read a whole number from 1 on, for argparse."""
+    """Read a whole number from 1 to `LARGEST_COUNT`, for argparse."""
     number = int(text)
     if not 1 <= number <= LARGEST_COUNT:
         raise argparse.ArgumentTypeError(f"{text[:20]} is not between 1 and {LARGEST_COUNT:,}")
@@ -52,7 +52,7 @@ def positive_number(text: str) -> float:
 
 
 def alarm_rate(text: str) -> float:
-    """Read a rate of false alarms, for argparse."""
+    """Read a share of false alarms, above 0 and at most 0.1, for argparse."""
     try:
         number = float(text)
     except ValueError:
@@ -63,7 +63,7 @@ def alarm_rate(text: str) -> float:
 
 
 def column_names(text: str) -> list[str]:
-    """Read names of columns that commas part, for argparse; a name may stand in double quotes."""
+    """Read names of columns separated by commas, for argparse; double quotes may enclose a name."""
     try:
         names = next(csv.reader([text], strict=True), [])
     except csv.Error:
@@ -78,11 +78,11 @@ _FACTORS = {"": 1, **{name.lower(): factor for name, factor in UNITS.items()}}
 
 
 def byte_size(text: str) -> int:
-    """Read a size in bytes, for argparse; the unit may be in either case.
+    """Read a size such as 256MiB in bytes, for argparse; upper and lower case are the same.
 
     Raises:
-        argparse.ArgumentTypeError: It is not a positive number with a unit of `UNITS`, or it has no
-            unit and is too small to mean bytes.
+        argparse.ArgumentTypeError: The text is not a positive number with a unit of `UNITS`, or has
+            no unit and is too small to mean bytes.
     """
     parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     factor = _FACTORS.get(parts[2].lower(), 0) if parts else 0
@@ -100,7 +100,7 @@ def percentage(text: str) -> float:
     """Read a percentage such as 10% as a share, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is not a percentage from 0 on.
+        argparse.ArgumentTypeError: The text is not a percentage from 0 on.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if not match or not math.isfinite(float(match[1])):
@@ -109,16 +109,16 @@ def percentage(text: str) -> float:
 
 
 def add_json_argument(parser: argparse.ArgumentParser, what: str = "write the record here") -> None:
-    """Declare where a record goes; `-` is stdout."""
+    """Declare --json, the file that a record is written to; `-` is stdout."""
     parser.add_argument("--json", type=Path, metavar="FILE", help=f"{what}; - is stdout")
 
 
 def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:
-    """Declare where a record goes, and its figures as CSV and for Prometheus; `-` is stdout.
+    """Declare --json for a record, --csv and --prometheus for its figures; the file `-` is stdout.
 
     Args:
-        parser: `record_options` of its namespace names the options.
-        others: Further options of files that the command declares itself.
+        parser: Receives the options; its default `record_options` lists their names.
+        others: Names of further options with files, which the command declares itself.
     """
     helps = {
         "json": "write the record here; - is stdout, and everything else then goes to stderr",
@@ -132,7 +132,7 @@ def add_record_arguments(parser: argparse.ArgumentParser, *others: str) -> None:
 
 
 def bundle_hash(text: str) -> str:
-    """Read a bundle's hash, for argparse."""
+    """Read a bundle's hash, 64 hexadecimal digits, for argparse."""
     digits = text.strip().lower()
     if not re.fullmatch("[0-9a-f]{64}", digits):
         raise argparse.ArgumentTypeError(
@@ -143,7 +143,7 @@ def bundle_hash(text: str) -> str:
 
 
 def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare which bundles may be opened."""
+    """Declare --expect-hash and --trusted-key, which limit the bundles that may be opened."""
     group = parser.add_argument_group("trust (docs/trust.md)")
     group.add_argument(
         "--expect-hash",
@@ -162,10 +162,10 @@ def add_trust_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
-    """Return the hash that the bundle must have; None where nothing is asked of it.
+    """Return the hash that the bundle must have; None where no option of trust was given.
 
     Raises:
-        BundleError, KeyFileError: It has another hash, or is not signed by a trusted key.
+        BundleError, KeyFileError: The bundle has another hash, or is not signed by a trusted key.
     """
     if args.expect_hash is None and args.trusted_key is None:
         return None
@@ -178,19 +178,19 @@ BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that i
 
 
 def bundle_of(name: str) -> str:
-    """The folder of a bundle; the mere word `sensors` is the bundle that is shipped."""
+    """Return the folder of a bundle; the word `sensors` names the bundle that is shipped."""
     from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 
     return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the bundle."""
+    """Declare the argument BUNDLE, the folder of a bundle."""
     parser.add_argument("bundle", metavar="BUNDLE", type=bundle_of, help=BUNDLE_HELP)
 
 
 def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare --backend."""
+    """Declare --backend, the name of the backend or `auto`."""
     from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
     parser.add_argument(
@@ -204,7 +204,7 @@ def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGro
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the bundle and how it is opened."""
+    """Declare the bundle and all options on how it is opened and run."""
     from edgefold.runtime.backends.base import WAITS
 
     add_bundle_argument(parser)
@@ -244,7 +244,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> list[Contender]:
-    """Read backends as NAME or NAME:THREADS; --threads counts where none are given."""
+    """Read backends from texts NAME or NAME:THREADS; without THREADS, --threads applies."""
     from edgefold.runtime.backends.base import Contender
     from edgefold.runtime.backends.registry import BACKENDS
 
@@ -262,11 +262,11 @@ def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> l
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
-    """Turn the options into how TensorRT runs."""
+    """Return the `EngineOptions` that the command line asks for."""
     from edgefold.runtime import EngineOptions
 
     def conditions() -> dict[str, Any]:
-        """Read them for a GPU only: a stream on the processor does not load their readers."""
+        """Read the conditions when a GPU asks; a stream on the CPU does not load their readers."""
         from edgefold.devices.machine.build_conditions import read_build_conditions
 
         return read_build_conditions()
@@ -285,7 +285,7 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 
 def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
-    """Say what runs and, where there is a GPU, in a clause each why better backends do not."""
+    """Return lines on the backend that runs and, with a GPU, why better backends do not."""
     from edgefold.devices.nvidia import has_gpu
 
     waits = f", waits: {report['waits']}" if "waits" in report else ""

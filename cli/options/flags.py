@@ -1,10 +1,10 @@
-"""Turn the fields of a dataclass of options into flags, and a parsed command line into it.
+"""Turn a dataclass of options into flags, and a parsed command line into that dataclass.
 
     @dataclass                                   --season SEASON   season in days ...
     class Options:                         <──>
         season: float | None = option(...)       Options(season=7.0)
 
-A field whose type is a dataclass stands for that one's flags. A field without an `option` has no
+A field whose type is a dataclass stands for all flags of it. A field without an `option` has no
 flag; it takes what the command stores under its name.
 """
 
@@ -32,12 +32,12 @@ def add_flags(
     """Declare the flags of a dataclass of options, in the order of its fields.
 
     Args:
-        parser: Gets the flags, in a group if the dataclass names one as `title`.
+        parser: Receives the flags, in a group if the dataclass has a `title` for it.
         options: The dataclass.
-        helps: Texts of `--help` in the place of the fields' own, by the name of the field.
+        helps: Texts of `--help` that replace those of the fields, by the name of the field.
 
     Returns:
-        The group, or the parser where there is none.
+        The group, or the parser where there is no group.
     """
     title = getattr(options, "title", "")
     group = parser.add_argument_group(title) if title else parser
@@ -57,14 +57,14 @@ def add_flags(
 
 
 def _plain(hint: Any) -> Any:
-    """Return the type of a field that may be None."""
+    """Return the type of a field without its None."""
     if get_origin(hint) not in (UnionType, Union):
         return hint
     return next(part for part in get_args(hint) if part is not type(None))
 
 
 def _reads(type: Any, option: Option) -> dict[str, Any]:
-    """Return how argparse reads a field; texts need no reader."""
+    """Return argparse's keywords that read a field of a type; texts need no reader."""
     words: dict[str, Any] = {"metavar": option.metavar, "choices": option.choices}
     if get_origin(type) is Literal:
         return {**words, "choices": get_args(type)}
@@ -76,7 +76,7 @@ def _reads(type: Any, option: Option) -> dict[str, Any]:
 
 
 def _reported(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make argparse print the reason of a DataError; its own sentence has the reader's name."""
+    """Return a reader that makes argparse print the reason of a DataError of `parse`."""
 
     @wraps(parse)
     def reported(text: str) -> Any:
@@ -89,7 +89,7 @@ def _reported(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def options_of(options: type, args: argparse.Namespace) -> Any:
-    """Return the dataclass as the command line fills it; other fields have their defaults."""
+    """Return the dataclass with the command line's values; other fields keep their defaults."""
     types, stored, values = get_type_hints(options), vars(args), {}
     for field in fields(options):
         option = field.metadata.get(OPTION)
@@ -113,5 +113,5 @@ def stored_names(options: type) -> list[str]:
 
 
 def task_options(task: type[Task], args: argparse.Namespace) -> Any:
-    """Return a task's options; a task that declares flags by itself gets all that were parsed."""
+    """Return a task's options; `args` for a task that declares its flags by itself."""
     return args if task.option_class is None else options_of(task.option_class, args)

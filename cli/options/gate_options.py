@@ -1,8 +1,8 @@
-"""Options of the gates that `edgefold profile` holds its record against.
+"""Declare and judge the gates (limits for figures) that `edgefold profile` checks its record by.
 
     prepare(args) ──> everything is measured ──> judge(args, record, baseline) ──> outcomes
 
-What is wrong with a gate or with the baseline is reported before anything is measured.
+Errors in a gate or in the baseline are reported before anything is measured.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def _gate(text: str) -> Any:
 
 
 def prepare(args: argparse.Namespace) -> dict[str, Any] | None:
-    """Refuse wrong gates, and return the record of the baseline, None without one.
+    """Refuse wrong gates, and return the record of the baseline; None without a baseline.
 
     Raises:
         OSError: The baseline is missing.
-        DataError: It is not a profile, or one that was disturbed.
+        DataError: The baseline is not a profile, or was disturbed while it was measured.
     """
     if args.tolerance is not None and not args.baseline:
         args.usage_error("--tolerance belongs to --baseline")
@@ -65,7 +65,7 @@ def prepare(args: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _require_known(args: argparse.Namespace) -> None:
-    """Refuse gates over figures that this bundle does not have; usage_error lists those it has.
+    """Refuse gates on figures that this bundle does not have; the error lists the figures it has.
 
     The manifest is read as JSON only: numpy must not be loaded before memory is read.
     """
@@ -101,7 +101,7 @@ def _baseline(path: Path | None) -> dict[str, Any] | None:
 def judge(
     args: argparse.Namespace, record: dict[str, Any], baseline: dict[str, Any] | None
 ) -> tuple[str, list[Outcome]]:
-    """Return why the baseline is refused, empty if it is not, and what became of each gate."""
+    """Return the reason to refuse the baseline ("" for none), and the outcome of each gate."""
     if not args.fail_if and baseline is None:
         return "", []
     from edgefold.cli.records.comparison import compare, unlike, unsettled

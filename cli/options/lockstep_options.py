@@ -1,4 +1,4 @@
-"""Options of `edgefold check` for two backends side by side, and their comparison."""
+"""Declare the options of `edgefold check` for two backends in lockstep, and compare these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgefold.cli.terminal import StatusLine
 
 
 def add_lockstep_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare --lockstep, --bound and --points."""
     group = parser.add_argument_group("two backends side by side")
     group.add_argument(
         "--lockstep",
@@ -36,7 +36,7 @@ def add_lockstep_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def require_sense(args: argparse.Namespace) -> None:
-    """Refuse options that do not fit together; usage_error says which."""
+    """Refuse options that do not fit together; the error names them."""
     if args.lockstep is None:
         for option in ("bound", "points"):
             if getattr(args, option) is not None:
@@ -52,7 +52,7 @@ def require_sense(args: argparse.Namespace) -> None:
 
 
 def compare_in_lockstep(args: argparse.Namespace) -> tuple[bool, list[str]]:
-    """Compare two backends; returns whether they agree, and the lines to print."""
+    """Compare two backends; return whether they agree, and the lines to print."""
     from edgefold.cli.text.lockstep import lockstep_lines
     from edgefold.runtime.checking.lockstep import run_lockstep
 

@@ -1,4 +1,4 @@
-"""The options that name a model of the user's own, shared by the commands that build one."""
+"""Declare the options that name a model, shared by the commands that build a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_HELP = (
 
 
 def add_model_options(parser: argparse._ActionsContainer) -> None:
-    """Declare --weights, --preset and --set of a model that is built here."""
+    """Declare --weights, --preset and --set, from which a command builds a model."""
     parser.add_argument(
         "--weights", type=Path, metavar="FILE", help="the model's weights, as .safetensors"
     )
@@ -45,7 +45,7 @@ def add_model_settings(parser: argparse._ActionsContainer) -> None:
 
 
 def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Say in a command's help which models there are, or what the one named by --model takes."""
+    """Add to a command's help all models, or the settings of the model named by --model."""
     if not {"-h", "--help"} & set(words):
         return
     from edgefold.train.models.registry import MODELS, model_class
@@ -78,10 +78,10 @@ def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
 
 
 def build_model(args: argparse.Namespace, name: str) -> StreamingModel:
-    """The model that the options name, in evaluation mode.
+    """Build the model that the options name, and return it in evaluation mode.
 
     Raises:
-        ModelError, CheckpointError: It does not load, or its weights do not fit.
+        ModelError, CheckpointError: The model does not load, or its weights do not fit.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Options of `edgefold profile` for a stream at its own rate, and what they add to its record."""
+"""Declare the options of `edgefold profile` for a stream at its own rate; measure what they ask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_RATE_HZ = 10_000.0  # a sleep ends some 50 µs late: beyond this there is no
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare --paced, --paced-backend and --paced-seconds."""
     group = parser.add_argument_group("the stream's own rate")
     group.add_argument(
         "--paced",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def require_sense(args: argparse.Namespace) -> None:
-    """Refuse wrong options before anything is measured."""
+    """Refuse options that make no sense together, before anything is measured."""
     if not args.paced:
         for option in ("paced_backend", "paced_seconds"):
             if getattr(args, option) is not None:
@@ -60,10 +60,10 @@ def require_sense(args: argparse.Namespace) -> None:
 def measure(
     args: argparse.Namespace, progress: Callable[[str], None], expect_hash: str | None
 ) -> dict[str, Any]:
-    """Measure what the options ask for; empty where they ask for nothing.
+    """Measure the stream at the rates of --paced; return an empty dict without that option.
 
     Returns:
-        The key `paced` with the record of `edgefold.devices.profile.paced.measure_bundle`.
+        A dict whose key `paced` has the record of `edgefold.devices.profile.paced.measure_bundle`.
     """
     if not args.paced:
         return {}
@@ -81,7 +81,7 @@ def measure(
 
 
 def finish(record: dict[str, Any]) -> None:
-    """End the command as Ctrl-C asked, or with the backends that were not measured.
+    """Raise the error that ends the command, if Ctrl-C was pressed or a backend did not open.
 
     Raises:
         KeyboardInterrupt: Ctrl-C ended the paced part; everything was printed.

@@ -1,4 +1,4 @@
-"""The flags of a series' file, which several commands have."""
+"""Declare the flags of a series' file, which several commands have."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.series.options import SeriesOptions
 
 EVENT_NAMES = ("csv", "time", "bad_rows", *stored_names(FormatOptions))
-"""Options of a series that a file of events has too."""
+"""Names of the options of a series that a file of events has too."""
 
 
 def add_series_flags(parser: argparse.ArgumentParser, csv_help: str) -> argparse._ActionsContainer:
-    """Declare the options of a series; none has a default, so that a run's can be."""
+    """Declare the options of a series, without defaults, so that those of a trained run apply."""
     return add_flags(parser, SeriesOptions, {"csv": f"{csv_help}; CSV or JSON lines"})
 
 
 def foreign_options(args: argparse.Namespace, task: dict[str, Any]) -> list[str]:
-    """The flags that were given and do not belong to the file of a trained task, if it has one.
+    """Return the given flags that do not belong to the file of a trained task, such as --season.
 
     Args:
-        args: The command's options.
-        task: The description of a task that is no series.
+        args: Options of the command.
+        task: Description of a task that is not a series.
     """
     known = EVENT_NAMES if task.get("rows") == "events" and "file" in task else ()
     names = [n for n in stored_names(SeriesOptions) if getattr(args, n) and n not in known]

@@ -31,12 +31,12 @@ NOTE = (
 
 
 def draw_sweep(format: str, answers: Answers, asked: str) -> bytes:
-    """Return the content of a picture file.
+    """Draw the verdicts of a sweep and return the content of a picture file.
 
     Args:
-        format: png, svg or pdf.
+        format: Format of the file: png, svg or pdf.
         answers: Budgets by board and bundle, the same bundles for each board.
-        asked: The demand in words.
+        asked: The demand on the boards, in words.
     """
     boards, bundles = list(answers), list(next(iter(answers.values())))
     size = (max(NARROWEST, 3.0 + CELL[0] * len(bundles)), 1.7 + CELL[1] * len(boards))

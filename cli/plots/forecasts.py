@@ -1,6 +1,6 @@
 """Draw forecasts of a series with their 90 % band: the held-out part, and its end enlarged.
 
-It draws what it is given and computes no score.
+The module draws given values and computes no score.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 
 ANOMALY_Z = 4.0
-"""As in `edgefold run`: a value further than n standard deviations from its prediction."""
+"""Number of standard deviations beyond which a value is an anomaly, as in `edgefold run`."""
 SEASONS_SHOWN = 2
 ROWS_SHOWN = 100
-"""Number of rows shown of a series without a season."""
+"""Number of rows in the enlarged picture of a series without a season."""
 
 
 def draw_forecasts(
     format: str, title: str, part: HeldOut, forecast: SeriesForecast, scores: dict[str, Any]
 ) -> bytes:
-    """Return the content of a picture file.
+    """Draw the held-out part of a series with its forecasts; return the content of a picture file.
 
     Args:
-        format: png, svg or pdf.
-        title: Of the picture.
-        part: The series.
-        forecast: Of its held-out part, as changes.
-        scores: As `Scores.to_json` gives them.
+        format: Format of the file: png, svg or pdf.
+        title: Title of the picture.
+        part: The series with its held-out part.
+        forecast: Forecasts of the held-out part, as changes from the last value.
+        scores: Scores of the forecasts, from `Scores.to_json`.
     """
     points, start = part.points, part.n_training
     value, mean = points.value[start:], points.last[start:] + forecast.mean
@@ -91,7 +91,7 @@ def _draw(
     std: FloatArray,
     enlarged: bool,
 ) -> None:
-    """Draw one stretch; anomalies are ringed. Enlarged, values outside the band have a colour."""
+    """Draw a part of the rows, anomalies ringed; enlarged, values outside the band are coloured."""
     distance = np.abs(value - mean) / std
     outside, far = distance > BAND_90, distance > ANOMALY_Z
     half = BAND_90 * std

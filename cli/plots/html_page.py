@@ -62,7 +62,7 @@ dl { margin: 0; }
 
 
 def render(record: dict[str, Any]) -> str:
-    """Return the whole page."""
+    """Return the whole page of a profile's record, as HTML."""
     bundle = record["bundle"]
     name = bundle["path"].rstrip("/").rpartition("/")[2] or bundle["path"]
     grown = format_bytes(record["memory"]["needed_growth_bytes"])
@@ -127,7 +127,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _figures(figures: Iterable[tuple[str, str, str]]) -> str:
-    """Show figures side by side: title, a sentence, and the drawing."""
+    """Return HTML that shows figures next to each other: a title, a sentence and the SVG each."""
     body = "\n".join(
         f"<figure><figcaption><h2>{escape(title)}</h2><p>{escape(text)}</p></figcaption>{svg}"
         "</figure>"
@@ -137,7 +137,7 @@ def _figures(figures: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _constancy(record: dict[str, Any]) -> str:
-    """Compare the median of the first tenth of the stream with that of the last, in a sentence."""
+    """Return a sentence that compares the medians of the stream's first and last tenth."""
     medians = record["timeline"]["p50_s"]
     tenth = max(1, len(medians) // 10)
     first, last = sorted(medians[:tenth])[tenth // 2], sorted(medians[-tenth:])[tenth // 2]
@@ -202,7 +202,7 @@ def _latency_table(record: dict[str, Any]) -> str:
 
 
 def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
-    """Return the energy of an arriving point, and what limits it."""
+    """Return the tile's texts: the energy of an arriving point, and a note on its limits."""
     name = energy["steps"][0]
     figure, what = energy[name], f"energy per {name}"
     if not figure and energy["sensor"] is None:
@@ -217,7 +217,7 @@ def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
 
 
 def _energy(energy: dict[str, Any]) -> str:
-    """Show every figure with the parts of its error, and everything that limits it."""
+    """Return HTML with every step's energy, the parts of its error, and notes on its limits."""
     figures = [(name, energy[name]) for name in energy["steps"] if energy[name]]
     lines = _lines(energy_lines(energy))
     if not figures:
@@ -245,7 +245,7 @@ def _energy(energy: dict[str, Any]) -> str:
 
 
 def _paced(paced: dict[str, Any]) -> str:
-    """Show what was measured at the stream's own rate."""
+    """Return HTML of a table and notes on the measurement at the stream's own rate."""
     runs = paced["runs"]
     rows = []
     for run in runs:
@@ -278,7 +278,7 @@ def _paced(paced: dict[str, Any]) -> str:
 
 
 def _paced_figures(paced: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Draw what was measured at the stream's own rate."""
+    """Return title, sentence and SVG of each figure on the stream's own rate."""
     runs = paced["runs"]
     figures = []
     if runs:  # none where Ctrl-C came before the first arrival

@@ -1,4 +1,4 @@
-"""Draw a profile's paced part: latency, power and clocks at the stream's own rates."""
+"""Draw as SVG a profile's paced part: latency, power and clocks at the stream's own rates."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def power_by_rate(paced: dict[str, Any]) -> str:
 
 
 def clocks(paced: dict[str, Any]) -> str:
-    """Draw how often each clock was seen, a bar for each backend, rate and device."""
+    """Draw how often each clock frequency was read, a bar for each backend, rate and device."""
     bars = [
         (f"{run['backend']}, {run['rate_hz']:g} Hz, {device.upper()}", seen)
         for run in paced["runs"]

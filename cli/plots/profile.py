@@ -1,6 +1,6 @@
 """Draw the figures of a profile's record as inline SVG.
 
-Text stays text, and what should follow the page's colours is drawn in `currentColor`, so that a
+Text stays text, and lines that follow the page's colours are drawn in `currentColor`, so that a
 figure fits a light page, a dark one and paper.
 """
 
@@ -95,7 +95,7 @@ def latency_distribution(record: dict[str, Any]) -> str:
 
 
 def memory_over_stream(record: dict[str, Any]) -> str:
-    """Draw what the process needs along the stream, and the resident pages of files on top."""
+    """Draw the memory needed along the stream, and the resident pages of files on top of it."""
 
     def draw(axes: Axes) -> None:
         samples = record["memory"]["samples"]
@@ -118,7 +118,7 @@ PLANNED = ("weights", "state", "cache", "io", "activations")
 
 
 def memory_parts(record: dict[str, Any]) -> str:
-    """Draw what the process needs, stage by stage, and the bundle's share with its plan."""
+    """Draw the needed memory stage by stage, and the bundle's part as measured and as planned."""
     stages = record["memory"]["stages"]
     needed = [0, *(stage["needed_bytes"] for stage in stages)]
     process = [
@@ -175,7 +175,7 @@ def memory_parts(record: dict[str, Any]) -> str:
 
 
 def power_over_time(record: dict[str, Any]) -> str:
-    """Draw the power of the energy measurement; windows of idleness and of work are shaded."""
+    """Draw the power over the energy measurement, with windows of idleness and work shaded."""
     samples = record["energy"]["samples"]
     colours = {"idle": GREY, "update": BLUE, "step": BLUE, "query": GREEN}
 
@@ -205,7 +205,7 @@ def power_over_time(record: dict[str, Any]) -> str:
 def svg(
     name: str, draw: Callable[[Axes], None], legend: bool = True, height_inch: float = 3.3
 ) -> str:
-    """Draw on one pair of axes; the result is an <svg> element whose id is the figure's name."""
+    """Call `draw` with one pair of axes; return the picture as an <svg> element with id `name`."""
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(6.2, height_inch), layout="constrained")
         axes = figure.subplots()

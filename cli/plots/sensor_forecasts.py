@@ -1,9 +1,9 @@
-"""Draw what `edgefold forecast` found: a panel for each sensor, with the forecast of what comes.
+"""Draw the results of `edgefold forecast`: a panel for each sensor, with the coming forecasts.
 
-    all rows, alarms, what is shown below                               share below each level
+    all rows, alarms, the part shown below                              share below each level
     values, 50 % and 90 % band, alarms ──│── fan of the next slots
 
-It draws what it is given and computes no score.
+The module draws given values and computes no score.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.forecasts import Forecast, Path
 
 LEAST_SHOWN, MOST_SEASONS = 300, 2
-"""Number of rows that are shown, or two seasons where those are more."""
+"""Rows and seasons that are shown one by one: 300 rows, or two seasons where those are more."""
 YEARS_S = (-62_000_000_000.0, 253_000_000_000.0)
-"""The years 5 to 9987, in seconds since 1970: outside of them axes have no dates."""
+"""Years 5 to 9987, in seconds since 1970: an axis cannot show dates outside of them."""
 OUTER, INNER = (0, -1), (2, -3)
-"""Places of the quantiles that hold 90 % and 50 %."""
+"""Indices of the lower and upper quantiles of the 90 % band and of the 50 % band."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The contents of one sensor's drawing.
+    """Holds all that is drawn of one sensor.
 
     Attributes:
         name: Name of the sensor.
         scores: Text next to the name.
-        rows: The last rows.
-        overview: All rows: when each stretch begins, its lowest and its highest value.
-        marked: Time and value of alarms.
+        rows: The last rows, each with its forecast.
+        overview: All rows in pieces: time of the first row, lowest and highest value of each, (n,).
+        marked: Time and value of each alarm.
         fan: Forecasts of the slots to come; None where nothing is forecast.
-        pace: Time between two slots.
-        season: In slots; 0 for none.
-        shares: Of the values below each level's quantile, (Q,); None before the first forecast.
+        pace: Time between two slots, in the unit of the rows' times.
+        season: Length of the season in slots; 0 for none.
+        shares: Shares of the values below each level's quantile, (Q,); None before the first
+            forecast.
     """
 
     name: str
@@ -60,14 +61,14 @@ class Panel:
 
 
 def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: bool) -> bytes:
-    """Return the content of a picture file.
+    """Draw all sensors and return the content of a picture file.
 
     Args:
-        format: png, svg or pdf.
-        title: Of the picture.
-        panels: One for each sensor.
-        is_dated: Whether times are seconds since 1970; drawn as dates where they are in the years
-            that dates have.
+        format: Format of the file: png, svg or pdf.
+        title: Title of the picture.
+        panels: Values to draw, one panel for each sensor.
+        is_dated: Whether times are seconds since 1970; these are drawn as dates if all years are
+            within `YEARS_S`.
     """
     # Names of sensors are texts, not formulas: a dollar is a dollar.
     with matplotlib.rc_context({**STYLE, "text.color": "black", "text.parse_math": False}):
@@ -94,7 +95,7 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
 
 
 def _has_dates(panel: Panel) -> bool:
-    """Return whether an axis can have all times of a panel as dates."""
+    """Return whether an axis can show all times of a panel as dates."""
     times = np.concatenate([panel.overview[0], [row.time for row in panel.rows]])
     ahead = panel.pace * len(panel.fan.mean) if panel.fan is not None else 0.0
     return bool(YEARS_S[0] <= times.min() and times.max() + ahead <= YEARS_S[1])
@@ -107,7 +108,7 @@ def _times(seconds: Sequence[float], is_dated: bool) -> Any:
 
 
 def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
-    """Draw the last rows, their bands and alarms, and what comes after them."""
+    """Draw the last rows, their bands and alarms, and the forecasts of the slots after them."""
     rows = list(panel.rows)[-_n_shown(panel) :]
     at = _times([row.time for row in rows], is_dated)
     value = np.array([row.value for row in rows])
@@ -134,7 +135,7 @@ def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
 
 
 def _draw_overview(axes: Axes, panel: Panel, is_dated: bool) -> None:
-    """Draw the range of all rows, and where the alarms were."""
+    """Draw the range of all rows, a ring at each alarm, and a shade behind the rows shown below."""
     seconds, low, high = panel.overview
     at = _times(seconds.tolist(), is_dated)
     axes.fill_between(at, low, high, color=GREY, alpha=0.6, lw=0.6)
@@ -157,7 +158,7 @@ def _n_shown(panel: Panel) -> int:
 
 
 def _finish(axes: Axes, is_dated: bool) -> None:
-    """Label the times, and draw a grid behind everything."""
+    """Label the axis of times, and draw a grid behind everything."""
     if not is_dated:
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
     finish_axes(axes, is_dated)
@@ -177,7 +178,7 @@ def _draw_band(axes: Axes, at: Any, band: FloatArray, colour: str, what: str) ->
 
 
 def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArray) -> None:
-    """Ring the alarms and name what happened, once for each stretch."""
+    """Draw a ring at each alarm, and write the name of each event where it begins."""
     alarms = [i for i, row in enumerate(rows) if row.alarm]
     if alarms:
         ring: dict[str, Any] = {"mfc": "none", "mec": RED, "mew": 1.5, "ms": 9}
@@ -199,13 +200,13 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
 
 
 def _height(value: FloatArray, i: int) -> float:
-    """Return the height of a row; a row without a value has the height of the one before."""
+    """Return the value of row `i`, where its mark is drawn; without a value the last one before."""
     finite = value[: i + 1][np.isfinite(value[: i + 1])]
     return float(finite[-1]) if len(finite) else 0.0
 
 
 def _held(band: FloatArray) -> list[FloatArray]:
-    """The band without its widest hundredth, which would leave no room for the values."""
+    """Return a low and a high end of the band; its few extremes would leave no room for values."""
     finite = band[np.isfinite(band).all(1)]
     if not len(finite):
         return []
@@ -213,7 +214,7 @@ def _held(band: FloatArray) -> list[FloatArray]:
 
 
 def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
-    """Show all values, and of the bands at most as much again above and below."""
+    """Set the y axis to show all values, and bands up to one range of values above and below."""
     finite = value[np.isfinite(value)]
     if not len(finite):
         return
@@ -226,7 +227,7 @@ def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
 
 
 def _draw_shares(axes: Axes, panel: Panel) -> None:
-    """Draw how many values came below each level's quantile; on the line is as it should be."""
+    """Draw the share of values below each level's quantile; good forecasts lie on the line."""
     levels = 100 * np.array(SENSOR_LEVELS)
     axes.plot([0, 100], [0, 100], color=GREY, lw=0.8, ls="--")
     if panel.shares is not None:

@@ -1,4 +1,4 @@
-"""Colours, fonts and axes that all pictures of the command line have in common."""
+"""Define the colours, fonts and axes that all pictures of the command line have in common."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def finish_axes(axes: Axes, is_dated: bool) -> None:
 
 
 def content_of(figure: Figure, format: str, **options: Any) -> bytes:
-    """Return the content of a picture file: png, svg or pdf."""
+    """Return a figure as the content of a picture file; `format` is png, svg or pdf."""
     file = io.BytesIO()
     figure.savefig(file, format=format, **options)
     return file.getvalue()

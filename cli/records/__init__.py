@@ -1,1 +1,1 @@
-"""Figures of records, their comparison, and gates on them."""
+"""Read the figures of records, compare them, and check gates on them."""

@@ -1,4 +1,4 @@
-"""Ratios of the figures of two records, their intervals, and whether the records are alike.
+"""Compute ratios of two records' figures, with intervals, and whether the records are alike.
 
 Both intervals are moved to logarithms, where a ratio is a difference, and combined by the method of
 variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008):
@@ -6,8 +6,8 @@ variance estimates recovery (Zou and Donner, Statistics in Medicine 27, 2008):
     a [a1, a2],  b [b1, b2]:    b - a  from  b - a - sqrt((b - b1)^2 + (a2 - a)^2)
                                        to    b - a + sqrt((b2 - b)^2 + (a - a1)^2)
 
-Intervals are of one run each. What differs from one start of a program to the next, such as where
-its memory lies, is not in them.
+Each interval is that of one run. It does not include differences between one start of a program and
+the next, such as the place of its memory.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CONDITIONS = {
     },
 }
 CLOCKS = ("governor", "min_hz", "max_hz", "units_off")
-"""Rules of a clock that must agree; its rate at one moment is in the profile's validity."""
+"""Fields of a clock that two records must share; a profile's validity covers its frequency."""
 VERSIONS = {
     "bundle": "bundle.hash",
     "edgefold": "conditions.edgefold",
@@ -70,12 +70,12 @@ VERSIONS = {
     "python": "conditions.python",
     "kernel": "conditions.kernel",
 }
-"""Versions that may differ: they are what people compare."""
+"""Fields with versions, which may differ, since people compare versions."""
 
 
 @dataclass(frozen=True)
 class RatioRecord:
-    """One figure."""
+    """Records one figure of two records, and the ratio between them."""
 
     figure: Annotated[str, "Its name, such as update.p99."]
     unit: Annotated[str, one_of(SECONDS, BYTES, JOULES, SHARE), "Unit of both values."]
@@ -94,10 +94,13 @@ class RatioRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A figure of another record over the same figure of the base.
+    """Holds the ratio of a figure of another record to the same figure of the base.
 
     Attributes:
-        ratio: None where one of them is missing or not above zero; `reason` says which.
+        base: The figure of the base record.
+        other: The figure of the other record.
+        ratio: The value of `other` over that of `base`; None where one of them is missing or not
+            above zero, and `reason` then says which.
         low, high: Ends of the 95 % interval; None where an end is not known.
     """
 
@@ -110,11 +113,11 @@ class Ratio:
 
     @property
     def name(self) -> str:
-        """The figure's name."""
+        """Return the name of the figure."""
         return self.base.name
 
     def record(self) -> RatioRecord:
-        """Return what the record of a comparison says of it."""
+        """Return the ratio as an entry of the record of a comparison."""
         base, ends = self.base, (self.low, self.high)
         assert base.value is not None  # `compare` leaves such figures out
         return RatioRecord(
@@ -130,7 +133,7 @@ class Ratio:
 
 
 def compare(base: Record, other: Record) -> list[Ratio]:
-    """Return the ratios of all figures that the base has and a comparison shows."""
+    """Return the ratio of each figure that a comparison shows and that the base has."""
     figures, others = figures_of(base), figures_of(other)
     return [
         _ratio(
@@ -161,7 +164,7 @@ def _log(end: float | None) -> float | None:
 
 
 def unlike(base: Record, other: Record) -> list[str]:
-    """Return the conditions in which two records differ, in words; empty where they compare."""
+    """Return in words the conditions in which two records differ; empty if they can be compared."""
     kinds = kind_of(base), kind_of(other)
     if kinds[0] != kinds[1]:
         return [f"kind of record: {kinds[0]} and {kinds[1]}"]
@@ -175,12 +178,12 @@ def unlike(base: Record, other: Record) -> list[str]:
 
 
 def unsettled(record: Record) -> str:
-    """Return why a record's times do not compare with any other's; empty if they do."""
+    """Return why a record's times cannot be compared with others; empty if they can."""
     return disturbance(record, DISTURBED, UNSTEADY)
 
 
 def changed(base: Record, other: Record) -> list[str]:
-    """Return which bundle and versions differ, in words: that is what people compare."""
+    """Return in words which versions differ between two profiles, the bundle included."""
     return list(_differences(base, other, VERSIONS)) if kind_of(base) == "profile" else []
 
 
@@ -204,7 +207,7 @@ def _shown(value: Any) -> str:
 
 
 def _clocks(record: Record) -> str:
-    """Return the rules of all clocks as text."""
+    """Return governors and bounds of all clocks of a record as one text."""
     conditions = record["conditions"]
     groups = [*(conditions.get("cpu_clocks") or ()), conditions.get("gpu_clock")]
     rules = [[_shown(group[key]) for key in CLOCKS if key in group] for group in groups if group]

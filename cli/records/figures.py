@@ -1,4 +1,4 @@
-"""The figures of a record by name, as gates, comparisons and tables of numbers take them.
+"""Read the figures of a record by name, for gates, comparisons and tables of numbers.
 
     update.p99     a quantile of a step's time      update.late     share of late calls
     update.energy  joules of a call above idle      needed          memory that cannot be taken back
@@ -35,23 +35,24 @@ OF_THE_PROCESS = {
         key=lambda entry: not entry[1].is_limit,
     )
 }
-"""Figures of the whole process: the way to each in a profile, and how it is shown."""
+"""Figures of the whole process by name: their keys in a profile, and how they are shown."""
 WITH_ENERGY = ("update", "step", "query")
 COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
-"""Figures that a comparison shows, by the last part of the name: with an interval, or exact."""
+"""Last parts of the names of figures that a comparison shows: with an interval, or exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFigure:
-    """One number of a record.
+    """Holds one number of a record, with its unit and its interval.
 
     Attributes:
+        name: Name of the figure, such as update.p99.
         unit: One of SECONDS, BYTES, JOULES and SHARE.
-        value: None where it was not measured; `reason` then says why.
+        value: The number; None where it was not measured, and `reason` then says why.
         low, high: Ends of the 95 % interval; None where an end is not known.
-        exact: It has no interval, because it is counted or predicted and not sampled.
-        shown: Its own metric in Prometheus' text format, if it has one.
-        step: The step that it belongs to; "" for the whole process.
+        exact: Whether the figure is counted or predicted, not sampled, so that it has no interval.
+        shown: Metric of the figure in Prometheus' text format; None if it has none.
+        step: Name of the step that the figure belongs to; "" for the whole process.
     """
 
     name: str
@@ -66,7 +67,7 @@ class RecordFigure:
 
 
 def unit_of(name: str) -> str | None:
-    """Return a figure's unit by its name; None for a name that no record has."""
+    """Return the unit of the figure of a name; None for a name that no record has."""
     step, dot, what = name.rpartition(".")
     if dot and step:
         return OF_A_STEP.get(what)
@@ -74,7 +75,7 @@ def unit_of(name: str) -> str | None:
 
 
 def names_of(graphs: Collection[str]) -> list[str]:
-    """Return the names of the figures that a profile of a bundle with graphs of these steps has."""
+    """Return the names of a profile's figures; `graphs` has the steps of the bundle's graphs."""
     if "step" in graphs:
         steps = ["step", "step_bare"]
     else:
@@ -86,11 +87,11 @@ def names_of(graphs: Collection[str]) -> list[str]:
 
 
 def read_record(path: Path) -> Record:
-    """Read a profile's or a budget's record.
+    """Read the record of a profile or of a budget from a JSON file.
 
     Raises:
         OSError: The file cannot be read.
-        DataError: It is not such a record, or one of another version.
+        DataError: The file is not such a record, or a record of another version.
     """
     try:
         record = json.loads(path.read_bytes())
@@ -111,14 +112,14 @@ def read_record(path: Path) -> Record:
 
 
 def kind_of(record: Record) -> str | None:
-    """Return "profile", "budget", or None for another record."""
+    """Return the kind of a record: "profile", "budget", or None for others."""
     if "latency" in record and "conditions" in record:
         return "profile"
     return "budget" if "footprint" in record and "demand" in record else None
 
 
 def figures_of(record: Record) -> dict[str, RecordFigure]:
-    """Return the figures of a profile or a budget by name.
+    """Return the figures of a profile or of a budget by their names.
 
     Raises:
         KeyError, TypeError: The record lacks a field.
@@ -131,9 +132,9 @@ def disturbance(record: Record, *verdicts: str) -> str:
     """Return why a profile's times and energies cannot be relied on; empty if they can.
 
     Args:
-        record: Of a profile; one without a verdict reports no disturbance.
-        verdicts: Those of its validity that count: DISTURBED, or UNSTEADY too, where clocks moved
-            by themselves, so that the figures belong to no one clock.
+        record: Record of a profile; one without a verdict reports no disturbance.
+        verdicts: Verdicts that count as a disturbance: DISTURBED, or UNSTEADY too, where clocks
+            moved by themselves, so that the figures belong to no one clock.
     """
     validity = record.get("validity") or {"verdict": None}
     if validity["verdict"] not in verdicts:
@@ -165,9 +166,9 @@ def _of_profile(record: Record) -> Iterator[RecordFigure]:
 
 
 def figure_of_the_process(record: Record, name: str) -> RecordFigure:
-    """Return one figure of the whole process.
+    """Return one figure of the whole process from a profile's record.
 
-    A field is a number, or an object with a number or a range and the reason why there is none.
+    The field is a number, or an object with a number or a range and the reason why there is none.
     """
     path, shown = OF_THE_PROCESS[name]
     unit = _unit_at(path)
@@ -183,7 +184,7 @@ def figure_of_the_process(record: Record, name: str) -> RecordFigure:
 
 
 def _unit_at(path: tuple[str, ...]) -> str:
-    """Return the unit of a figure of the process: a time's field ends in _s, others are bytes."""
+    """Return the unit of a figure of the process: seconds for a field in _s, bytes for others."""
     return SECONDS if path[-1].endswith("_s") else BYTES
 
 

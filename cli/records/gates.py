@@ -1,4 +1,4 @@
-"""Conditions under which a profile fails: `--fail-if`, and `--baseline` with its tolerance.
+"""Judge whether a profile fails, by `--fail-if` and by `--baseline` with its tolerance.
 
     --fail-if 'update.p99 > 2ms'   ──> Gate ─┐
     --fail-if 'needed > 60MB'      ──> Gate ─┼─> Outcome: passed, FAILED or UNSURE
@@ -53,11 +53,13 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`name comparison bound`; the profile fails where this is true.
+    """Describes a condition on one figure, `name comparison bound`; a profile fails if it is true.
 
     Attributes:
-        text: As the user wrote it.
-        bound: In the unit of the figure.
+        text: The gate as the user wrote it.
+        name: Name of the figure, such as update.p99.
+        comparison: One of >, >=, < and <=.
+        bound: Number that the figure is compared with, in the unit of the figure.
     """
 
     text: str
@@ -68,7 +70,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateRecord:
-    """One gate, or one figure of the baseline."""
+    """Records the verdict on one gate, or on one figure that is compared with the baseline."""
 
     gate: Annotated[str, "What was asked."]
     figure: Annotated[str, "Name of the figure, such as update.p99."]
@@ -82,14 +84,14 @@ class GateRecord:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a gate or of a figure of the baseline.
+    """Holds the verdict on one gate, or on one figure that is compared with the baseline.
 
     Attributes:
-        gate: What was asked, in words.
-        figure: What was measured.
+        gate: The condition, in words.
+        figure: The figure as it was measured.
         verdict: PASSED, FAILED or UNSURE.
-        reason: Why it is UNSURE; empty otherwise.
-        ratio: To the baseline; None for a gate.
+        reason: Reason why the verdict is UNSURE; empty otherwise.
+        ratio: Ratio of the figure to the baseline's; None for a gate.
     """
 
     gate: str
@@ -99,7 +101,7 @@ class Outcome:
     ratio: Ratio | None = None
 
     def record(self) -> GateRecord:
-        """Return what the profile's record says of it."""
+        """Return the outcome as an entry of the profile's record."""
         figure = self.figure
         return GateRecord(
             self.gate, figure.name, figure.unit, figure.value, self.verdict, self.reason
@@ -107,10 +109,10 @@ class Outcome:
 
 
 def parse_gate(text: str) -> Gate:
-    """Read a gate, for argparse.
+    """Read a gate such as 'update.p99 > 2ms', for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: It is not a gate, or its name or unit does not exist.
+        argparse.ArgumentTypeError: The text is not a gate, or its name or unit does not exist.
     """
     match = re.fullmatch(r"\s*([\w.]+)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(\S*)\s*", text)
     if not match:
@@ -131,7 +133,7 @@ def parse_gate(text: str) -> Gate:
 
 
 def judge_gates(gates: Iterable[Gate], record: Record) -> list[Outcome]:
-    """Hold a profile against its gates."""
+    """Return the outcome of each gate for the record of a profile."""
     figures, disturbed = figures_of(record), disturbance(record, DISTURBED)
     return [_judge(gate, figures[gate.name], disturbed) for gate in gates]
 
@@ -146,14 +148,14 @@ def _judge(gate: Gate, figure: RecordFigure, disturbed: str) -> Outcome:
 
 
 def judge_ratios(ratios: Iterable[Ratio], tolerance: float, unsettled: str = "") -> list[Outcome]:
-    """Hold figures against those of a baseline: FAILED if more than the tolerance allows.
+    """Compare figures with a baseline's: those above it by more than the tolerance are FAILED.
 
     A figure fails only where its whole interval lies above the tolerance.
 
     Args:
-        ratios: To the baseline.
-        tolerance: As a share: 0.1 allows 10 % more.
-        unsettled: Why times and energies do not compare; empty if they do.
+        ratios: Ratios of the figures to those of the baseline.
+        tolerance: Largest increase, as a share: 0.1 allows 10 % more.
+        unsettled: Reason why times and energies cannot be compared; empty if they can.
     """
     return [_judge_ratio(ratio, tolerance, unsettled) for ratio in ratios]
 
@@ -170,7 +172,7 @@ def _judge_ratio(ratio: Ratio, tolerance: float, unsettled: str) -> Outcome:
 
 
 def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:
-    """Return what is wrong with a gate over a figure that this bundle's profile will not have."""
+    """Return an error text on the first gate whose figure is not among `names`; None if all are."""
     figures = list(names)
     for gate in gates:
         if gate.name not in figures:
@@ -181,7 +183,7 @@ def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:
 
 
 def _short(names: Iterable[str]) -> str:
-    """Write the names `step.what` with one entry for each step."""
+    """Return names `step.what` as a short text with one entry for each step."""
     entries: dict[str, list[str]] = {}
     for name in names:
         step, dot, what = name.rpartition(".")
@@ -190,7 +192,7 @@ def _short(names: Iterable[str]) -> str:
 
 
 def exit_code(outcomes: Iterable[Outcome]) -> ExitCode:
-    """Return the code of the worst outcome: FAILED before UNSURE before passed."""
+    """Return the exit code for the worst outcome: FAILED before UNSURE before passed."""
     verdicts = [outcome.verdict for outcome in outcomes]
     if FAILED in verdicts:
         return ExitCode.WRONG_RESULT

@@ -1,1 +1,1 @@
-"""Records of the commands as dataclasses, from which their JSON Schemas are derived."""
+"""Describe the records of the commands as dataclasses, and derive JSON Schemas from these."""

@@ -7,7 +7,7 @@ from edgefold.cli.schemas.registry import NAMES, whole_schema
 
 
 def main() -> None:
-    """Print one schema, complete in itself."""
+    """Print the schema of the record named on the command line, with all parts in it."""
     parser = argparse.ArgumentParser(
         prog="python -m edgefold.cli.schemas",
         description="Print the JSON Schema of a record that a command writes with --json.",

@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold benchmark`."""
+"""Define the fields of a benchmark's record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefold.runtime.record_fields import MISSING, Count, Index, Keyword, Objec
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkConditions(Machine):
-    """The machine and its state during the measurement."""
+    """Describes the machine and its state during the measurement."""
 
     date: Annotated[str, "When, in UTC.", Keyword("format", "date-time")]
     load_average_after: Annotated[LoadAverage, "The load at the end."]
@@ -26,7 +26,7 @@ class BenchmarkConditions(Machine):
 
 @dataclass(frozen=True, kw_only=True)
 class RequirementFields:
-    """One bound."""
+    """Holds one bound that a measured value must keep, and whether it was met."""
 
     what: Annotated[str, "What is bounded."]
     measured: Annotated[str, "What was measured, with its unit."]
@@ -36,7 +36,7 @@ class RequirementFields:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord:
-    """A benchmark's measurements, what they ran on, and whether requirements were met."""
+    """Holds a benchmark's measurements, their conditions, and whether requirements were met."""
 
     schema: SchemaVersion
     name: Annotated[str, "Name of the benchmark."]

@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold budget --sweep`."""
+"""Define the record of `edgefold budget --sweep`."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ BudgetSweep = Annotated[
     ],
     "By board.",
 ]
-"""The record of `edgefold budget --sweep`."""
+"""Type of the record of `edgefold budget --sweep`: budgets by board, then by bundle."""

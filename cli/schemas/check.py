@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold check`."""
+"""Define the fields of the record of `edgefold check`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefold.runtime.record_fields import (
 
 @dataclass(frozen=True, slots=True)
 class CheckedMoment:
-    """One moment."""
+    """Holds the errors of the predictions at one moment of the recorded stream."""
 
     n_points: Annotated[Count, "Points before it."]
     errors: Annotated[
@@ -28,7 +28,7 @@ class CheckedMoment:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRecord:
-    """Errors along a bundle's recorded stream on this machine."""
+    """Holds the errors along a bundle's recorded stream on this machine, and the verdict."""
 
     schema: SchemaVersion = field(default=1, init=False)
     bundle: Annotated[str, "Folder of the bundle."]

@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold compare`."""
+"""Define the fields of the record of `edgefold compare`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgefold.runtime.record_fields import SchemaVersion
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One record."""
+    """Holds the comparison of one record with the base: conditions, versions and ratios."""
 
     record: Annotated[str, "Its file."]
     unlike: Annotated[
@@ -24,7 +24,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class CompareRecord:
-    """Ratios of the figures of records to those of a base."""
+    """Holds the ratios of the figures of records to those of a base."""
 
     schema: SchemaVersion = field(default=1, init=False)
     base: Annotated[str, "File of the base."]

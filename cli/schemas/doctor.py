@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold doctor`."""
+"""Define the fields of the record of `edgefold doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgefold.runtime.record_fields import MISSING, Bytes, Index, Percent, Schem
 
 @dataclass(frozen=True, kw_only=True)
 class Busiest:
-    """One program."""
+    """Describes one program that used the processor during the examination."""
 
     name: Annotated[str, "Its name."]
     cpu_percent: Annotated[Percent, "Share of one core."]
@@ -21,7 +21,7 @@ class Busiest:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineNow(Machine):
-    """The machine."""
+    """Describes the machine that was examined, as it is now."""
 
     fastest_power_mode: Annotated[Index | None, "Number of a Jetson's fastest mode."]
     memory_available_bytes: Annotated[Bytes | None, "MemAvailable."]
@@ -33,7 +33,7 @@ class MachineNow(Machine):
 
 @dataclass(frozen=True, kw_only=True)
 class TriedImport:
-    """Import of onnxruntime, and its failure."""
+    """Says whether onnxruntime (or a backend) can be loaded here, or why it cannot."""
 
     name: Annotated[str, "Its name."]
     opens: Annotated[bool, "Whether it opens here."]
@@ -50,7 +50,7 @@ class TriedImport:
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """Installed packages."""
+    """Describes Python and the installed packages."""
 
     python: Annotated[str, "Version of Python."]
     executable: Annotated[str, "Path of Python."]
@@ -63,7 +63,7 @@ class Software:
 
 @dataclass(frozen=True, kw_only=True)
 class CrashedIn:
-    """The graph of the bundle in which it ended."""
+    """Names the graph of the bundle in which the process of a backend ended."""
 
     doing: Annotated[
         Literal["open", "bind", "run"], "What was begun: it was opened, bound to memory, or run."
@@ -74,7 +74,7 @@ class CrashedIn:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedBackend(TriedImport):
-    """One backend."""
+    """Says whether one backend opens on this machine, or why it does not."""
 
     detail: Annotated[str, "Of native: libraries that were built for this processor."] = MISSING
     crashed_in: CrashedIn = MISSING
@@ -82,7 +82,7 @@ class TriedBackend(TriedImport):
 
 @dataclass(frozen=True, kw_only=True)
 class TriedMeter:
-    """One kind."""
+    """Says whether one kind of meter can be read on this machine, or why it cannot."""
 
     name: Annotated[str, "Its name."]
     reads: Annotated[bool, "Whether it reads here."]
@@ -93,14 +93,14 @@ class TriedMeter:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedPowerMeter(TriedMeter):
-    """One kind."""
+    """Says whether one kind of power sensor can be read, and its power now."""
 
     power_w: Annotated[Watts, "Power now."] = MISSING
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriedMemoryMeter(TriedMeter):
-    """One kind."""
+    """Says whether one kind of memory meter can be read, and its bytes now."""
 
     memory_bytes: Annotated[Bytes, "What it reads now."] = MISSING
     opens: Annotated[bool, "Whether it opens."] = MISSING
@@ -109,7 +109,7 @@ class TriedMemoryMeter(TriedMeter):
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """One advice."""
+    """Gives one piece of advice, with the command that follows it."""
 
     kind: Annotated[str, "needed, more or steadier."]
     what: Annotated[str, "What the user gains or must know."]
@@ -118,7 +118,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRecord:
-    """The machine's properties, missing parts, and what would help."""
+    """Describes the machine: its properties, what is missing on it, and advice."""
 
     schema: SchemaVersion
     bundle: Annotated[str | None, "The bundle that each backend opened."]

@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold evaluate`."""
+"""Define the fields of the record of `edgefold evaluate`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefold.runtime.record_fields import (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateRecord:
-    """Scores of a run or of a bundle, with those of its baselines."""
+    """Holds the scores of a run or of a bundle, with those of its baselines."""
 
     schema: SchemaVersion
     bundle_hash: Annotated[Sha256, "Of a bundle: SHA-256 of its manifest."] = MISSING

@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold manifest`."""
+"""Define the fields of a bundle's manifest, `manifest.json`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgefold.runtime.record_fields import (
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFields:
-    """Scale of x: (raw - shift) / scale, one pair a column."""
+    """Describes how x is scaled: (raw - shift) / scale, with one pair for each column."""
 
     shift: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Shifts."]
     scale: Annotated[list[Annotated[float, "In units of the column.", unit("raw")]], "Scales."]
@@ -27,7 +27,7 @@ class ScalingFields:
 
 @dataclass(frozen=True, kw_only=True)
 class PointFields:
-    """Scaling of points."""
+    """Describes how the columns of points are scaled."""
 
     x: ScalingFields
     y: Annotated[ScalingFields, "How y is scaled: (raw - shift) / scale, one pair a column."]
@@ -35,7 +35,7 @@ class PointFields:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerFields:
-    """One tensor."""
+    """Describes one tensor of a query's answer."""
 
     name: Annotated[str, "Its name."]
     shape: Annotated[list[Annotated[Count, "A length."]], "Shape of one target's."]
@@ -47,7 +47,7 @@ class AnswerFields:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionFields:
-    """The kind of a query's answers."""
+    """Describes the kind of a query's answers, such as a mean and a deviation."""
 
     kind: Annotated[str, "Name of the kind, such as gaussian."]
     settings: Annotated[Object, "Its settings."]
@@ -56,14 +56,14 @@ class PredictionFields:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionFields:
-    """Element type of refresh and query, and what export measured of its cost."""
+    """Holds the element type of refresh and query, and what export measured of its cost."""
 
     name: Annotated[Literal["float32", "float16", "int8"], "The type."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialFields:
-    """The place."""
+    """Describes the place of an array in the weight file."""
 
     offset: Annotated[Bytes, "Where it begins."]
     n_bytes: Annotated[Bytes, "Its length."]
@@ -71,7 +71,7 @@ class InitialFields:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheFields:
-    """One tensor."""
+    """Describes one tensor of the cache or of the state."""
 
     name: Annotated[str, "Its name."]
     shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
@@ -86,7 +86,7 @@ class CacheFields:
 
 @dataclass(frozen=True, kw_only=True)
 class StateFields(CacheFields):
-    """One tensor."""
+    """Describes one tensor of the state."""
 
     slot: Annotated[str, "Of a ring whose step says where its row goes: the output that does."] = (
         MISSING
@@ -95,7 +95,7 @@ class StateFields(CacheFields):
 
 @dataclass(frozen=True, kw_only=True)
 class TensorFields:
-    """One tensor."""
+    """Describes one input or output of a graph."""
 
     name: Annotated[str, "Its name in the graph."]
     role: Annotated[
@@ -121,7 +121,7 @@ class TensorFields:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphFields:
-    """One graph."""
+    """Describes one step graph of the bundle: its file, its inputs and its outputs."""
 
     step: Annotated[
         Literal["condition", "update", "consolidate", "refresh", "query", "step"], "What it does."
@@ -137,7 +137,7 @@ class GraphFields:
 
 @dataclass(frozen=True, kw_only=True)
 class FileFields:
-    """The weight file."""
+    """Describes a data file of the bundle: the weight file, or the recorded stream."""
 
     file: Annotated[str, "Its name."]
     sha256: Annotated[Sha256, "Its SHA-256."]
@@ -146,7 +146,7 @@ class FileFields:
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestRecord:
-    """Everything that the runtime knows of a bundle."""
+    """Holds everything that the runtime knows of a bundle."""
 
     schema: Annotated[Literal[2], "Version of this record's fields.", unit("count")]
     model: Annotated[

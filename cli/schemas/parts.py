@@ -1,4 +1,4 @@
-"""Parts that several records share: classes that fill them, and descriptions of others."""
+"""Define the parts that several records share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgefold.runtime.record_fields import MISSING, Bytes, Count, unit
 
 @dataclass(frozen=True, kw_only=True)
 class BackendFields:
-    """The backend that ran the graphs. A backend may report more than these fields."""
+    """Describes the backend that ran the graphs, which may report more than these fields."""
 
     asked: Annotated[str, "What --backend asked for; missing where it was the one that opened."] = (
         MISSING
@@ -36,7 +36,7 @@ class BackendFields:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkFields:
-    """Work of one call."""
+    """Holds the counted work of one call of a graph."""
 
     flop: Annotated[int, "Additions and multiplications.", unit("flop")]
     bytes: Annotated[Bytes, "Bytes that it must touch."]
@@ -46,7 +46,7 @@ class WorkFields:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphPlanFields:
-    """One graph."""
+    """Holds the bytes and the work that the plan counts for one graph."""
 
     weights_bytes: Annotated[Bytes, "Weights that it reads."]
     activations_bytes: Annotated[Bytes, "Its activations at their most."]
@@ -56,7 +56,7 @@ class GraphPlanFields:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFields:
-    """Bytes of the bundle, counted at export."""
+    """Holds the bytes that a bundle takes in memory, as counted at export."""
 
     weights_bytes: Annotated[Bytes, "Weights."]
     state_bytes: Annotated[Bytes, "Both buffers of the state."]
@@ -79,6 +79,6 @@ PARTS: dict[str, Any] = {
     "condition": Condition,
     "validity": Validity,
 }
-"""Classes and annotations by the names under which schemas refer to them."""
+"""Classes and annotations of the shared parts, by the names that schemas refer to."""
 OPEN = (Machine, BackendFields, PlanFields)
-"""Parts to which others add fields."""
+"""Parts whose objects may have further fields."""

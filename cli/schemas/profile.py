@@ -1,4 +1,4 @@
-"""Fields of the record of `edgefold profile` that no module of devices/ fills by itself."""
+"""Define the fields of `edgefold profile`'s record that are not defined in devices/profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgefold.runtime.record_fields import (
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConditions(Machine):
-    """The machine, the software and the settings of the measurement."""
+    """Describes the machine, the software and the settings of the measurement."""
 
     date: Annotated[str, "When, in UTC.", Keyword("format", "date-time")]
     backend: BackendReport
@@ -37,7 +37,7 @@ class ProfileConditions(Machine):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileRecord:
-    """Latency, memory and energy of a bundle on one machine."""
+    """Holds the measured latency, memory and energy of a bundle on one machine."""
 
     schema: SchemaVersion
     bundle: MeasuredBundle

@@ -1,4 +1,4 @@
-"""Schemas of all records, as files that refer to each other or as one complete file each."""
+"""Derive the JSON Schemas of all records, as files with references or as one complete file."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ WRITER = SchemaWriter(
 
 
 def schema_of(name: str) -> Schema:
-    """Schema of a record; what several records share is a reference to `parts.schema.json`.
+    """Return the JSON Schema of a record; shared parts are references to `parts.schema.json`.
 
     Args:
-        name: One of `NAMES`, or "parts".
+        name: Name of the record, one of `NAMES`; or "parts" for the shared parts.
     """
     if name == "parts":
         title, body = "Parts that several records share", {"$defs": WRITER.shared_parts()}
@@ -56,7 +56,7 @@ def schema_of(name: str) -> Schema:
 
 
 def whole_schema(name: str) -> Schema:
-    """Schema of a record in one file, with the parts and records that it refers to in `$defs`."""
+    """Return the schema of a record in one piece: parts and records it refers to are in `$defs`."""
     definitions: dict[str, Schema] = {}
 
     def local(value: Any) -> Any:

@@ -51,7 +51,7 @@ class SchemaWriter:
         self._references |= {cls: f"{PARTS_FILE}{name}" for name, cls in classes.items()}  # type: ignore[misc]
 
     def shared_parts(self) -> dict[str, Schema]:
-        """Return the schemas of the shared parts, by the names in their references."""
+        """Return the schemas of the shared parts, by the names that references use."""
         schemas = {}
         for name, part in self._parts.items():
             if dataclasses.is_dataclass(part):
@@ -63,7 +63,7 @@ class SchemaWriter:
         return schemas
 
     def object_schema(self, cls: type) -> Schema:
-        """Return the schema of a class: its fields, and the part that it extends by reference."""
+        """Return the schema of a dataclass: its fields, and a reference to the part it extends."""
         base = next((b for b in cls.__bases__ if b in self._references), None)
         inherited = {f.name for f in dataclasses.fields(base)} if base else set()
         hints = get_type_hints(cls, include_extras=True)
@@ -88,7 +88,7 @@ class SchemaWriter:
         return schema
 
     def value_schema(self, hint: Any) -> Schema:
-        """Return the schema of one annotation."""
+        """Return the schema of the values that one type annotation allows."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             inner, notes = args[0], args[1:]
@@ -139,7 +139,7 @@ def _annotated(schema: Schema, notes: Sequence[Any]) -> Schema:
 
 
 def shown_fields(cls: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Shown]]:
-    """Yield the fields of a record that are figures, with the way to each."""
+    """Yield the names that lead to each field that is a figure, and how the figure is shown."""
     for name, hint in get_type_hints(cls, include_extras=True).items():
         yield from (((*path, name), note) for note in _notes(hint) if isinstance(note, Shown))
         inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint

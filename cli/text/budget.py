@@ -25,7 +25,7 @@ WIDTH = 12  # of the checks' names
 
 
 def board_table() -> str:
-    """Return a line for each profile; what is unknown is a dash."""
+    """Return a table with a line for each board and microcontroller; unknown figures are dashes."""
     from edgefold.devices.boards.board import (
         board_names,
         load_board,
@@ -69,7 +69,7 @@ def board_table() -> str:
 
 
 def describe(budget: Budget | MicrocontrollerBudget) -> str:
-    """Return the answer for a terminal."""
+    """Return the answer for one bundle and one board as text for a terminal."""
     from edgefold.devices.budget.budget import Budget
 
     if isinstance(budget, Budget):
@@ -111,7 +111,7 @@ def _time_lines(budget: Budget | MicrocontrollerBudget) -> list[str]:
 
 
 def memory_lines(budget: Budget) -> list[str]:
-    """Return the three figures, the parts of the first, and where they come from."""
+    """Return lines on memory: needed, to run well, looks like; then the parts of what is needed."""
     footprint = budget.footprint
     kind = "at least" if footprint.unmeasured else "predicted"
     n = footprint.n_processes
@@ -142,7 +142,7 @@ def memory_lines(budget: Budget) -> list[str]:
 
 
 def show_figures(figures: dict[str, str]) -> str:
-    """Count the profile's figures by how certain they are, and name those that nobody has read."""
+    """Return how many figures have each status, and the names of the unconfirmed ones."""
     from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
     statuses = list(figures.values())
@@ -173,7 +173,7 @@ def _mode_lines(budget: Budget) -> list[str]:
 
 
 def show_range(taken: Range) -> str:
-    """Return both ends of a range, or what is known of them."""
+    """Return both ends of a range of times as text; `?` or unknown where an end has no bound."""
     if not taken.low_s and taken.high_s is None:
         return "unknown"
     high = "?" if taken.high_s is None else format_time(taken.high_s)
@@ -196,7 +196,7 @@ def asked(demand: Demand) -> str:
 
 
 def sweep_table(answers: Answers, demand: Demand) -> str:
-    """Return a line for each board and bundle."""
+    """Return a table with a line for each board and bundle, and the numbers of verdicts."""
     from edgefold.devices.boards.board import UNCONFIRMED
     from edgefold.devices.budget.budget import Budget
 

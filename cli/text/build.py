@@ -1,4 +1,4 @@
-"""Write what `edgefold build` compiled: sizes, times, what was proved, what comes next."""
+"""Write as text the results of `edgefold build`: sizes, times, the check, the next steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefold.export.native.toolchain.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
 
 SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)
-"""The header has RAM as a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
+"""Matches sizes in the header, where RAM is a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
 SIZES = {
     "RAM": "RAM of one stream: state, points, predictions, work space",
     "STATE": "  of which state and cache",
@@ -23,13 +23,13 @@ SIZES = {
 
 
 def title(bundle: str, compiler: Compiler) -> str:
-    """Return what is compiled, with what, for what."""
+    """Return a line that names the bundle, the compiler and the processor."""
     target = compiler.target.name if compiler.target else "this machine's processor"
     return f"{bundle}   C by {compiler.title} for {target}\n"
 
 
 def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
-    """Return the memory that the header states, what the objects take, and the compiler's time."""
+    """Return lines on the RAM that the header states, the bytes of constants and code, the time."""
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
     header_sizes = {name: int(n) for name, n in SIZE.findall(header)}
     header_sizes["RAM"] += header_sizes["ARENA"]
@@ -43,12 +43,12 @@ def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
 
 
 def _size(n_bytes: int) -> str:
-    """The state of a small filter has less than 1 kB."""
+    """Write a size as `format_bytes` does; in bytes below 1 kB, as for a small filter's state."""
     return format_bytes(n_bytes) if n_bytes >= 1000 else f"{n_bytes} bytes"
 
 
 def proof(result: Mapping[str, Any]) -> str:
-    """Return the time of each step, and how far the golden stream was off."""
+    """Return lines on the time of each step, and on the largest error along the golden stream."""
     worst, tolerance = result["proof"]["worst"], result["proof"]["tolerance"]
     error = "not finite" if worst is None else f"{worst:.1e}"
     lines = [f"  {format_time(s):>10}  {name}" for name, s in result["step_s"].items()]
@@ -66,7 +66,7 @@ def proof(result: Mapping[str, Any]) -> str:
 
 
 def failed(facts: Mapping[str, str]) -> str:
-    """Return what to do about a library that computes something else."""
+    """Return the message on a library whose answers are wrong, with what to try."""
     return (
         f"nothing was kept: what {facts['compiler']} made ({facts['flags'] or 'flags not known'}) "
         "does not compute what was trained. Leave out --flags, try another --compiler, or report "
@@ -75,7 +75,7 @@ def failed(facts: Mapping[str, str]) -> str:
 
 
 def next_steps(bundle: str, product: Path, compiler: Compiler) -> str:
-    """Return what the user does with a library for another processor."""
+    """Return lines on what the user does next with a library for another processor."""
     assert compiler.target is not None
     if compiler.target.is_linux:
         return (
@@ -96,14 +96,14 @@ def next_steps(bundle: str, product: Path, compiler: Compiler) -> str:
 
 
 def source_steps(folder: Path, files: Iterable[str], program: bool) -> str:
-    """Return how the user compiles sources that were written."""
+    """Return lines with the command by which the user compiles the written sources."""
     command = source_command(files, program)
     then = "" if program else ", with your processor's flags, and link with -lm"
     return f"\nnext     compile in {folder}{then}:\n         {command}"
 
 
 def listing(libraries: Iterable[Library]) -> str:
-    """Return the libraries of a bundle: for what, of what, and whether they are used."""
+    """Return lines on each library of a bundle: processor, size, errors, times, file."""
     lines = []
     for library in libraries:
         facts, key = library.facts, library.key

@@ -20,7 +20,7 @@ TITLES = {
 
 
 def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
-    """Return the whole report."""
+    """Return the whole report as text: the record's sections, then the advice and the verdict."""
     title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
     sections = (
         ("machine", [*_machine(record["machine"]), *_condition(record["condition"])]),
@@ -133,7 +133,7 @@ def _temperature(machine: dict[str, Any]) -> str:
 
 
 def _condition(condition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what lowered clocks, and what `profile` will not be able to decide."""
+    """Yield rows on what lowers clocks, and on conditions that `profile` cannot see here."""
     lowered = [
         f"{name} in state {state:.0f}" for name, state in condition["cooling"].items() if state
     ]
@@ -156,7 +156,7 @@ def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield what was tried: its figures, or the reason why there are none."""
+    """Yield a row for each tried backend or meter: its figures, or why there are none."""
     for entry in entries:
         if not entry.get("reads", entry.get("opens")):
             place = entry.get("crashed_in")

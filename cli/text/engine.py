@@ -1,4 +1,4 @@
-"""Write what the cache knows of a bundle's engines: where they were built, what they consist of."""
+"""Write as text how a bundle's engines in the cache were built, and their kernels."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ATTENTION = (
 
 
 def listing(entries: Iterable[Entry], names: Mapping[str, str], now: Mapping[str, Any]) -> str:
-    """Return the engines of a bundle, grouped by what they were built for.
+    """Return a table of a bundle's engines, grouped by the GPU that they were built for.
 
     Args:
-        entries: The bundle's engines.
-        names: Each graph's name by its hash.
-        now: The machine's conditions, compared with those of the build.
+        entries: The bundle's engines in the cache.
+        names: Name of each graph by the SHA-256 of its file.
+        now: Present conditions of the machine, compared with those of the build.
     """
     head = f"  {'graph':<14}{'engine MB':>10}{'built in':>11}{'peak':>11}   file"
     groups = []
@@ -53,11 +53,11 @@ def listing(entries: Iterable[Entry], names: Mapping[str, str], now: Mapping[str
 
 
 def inspection(entries: Iterable[Entry], names: Mapping[str, str]) -> str:
-    """Return every kernel of a bundle's engines, and what is worth knowing of them at the end.
+    """Return a table of all kernels of a bundle's engines, with a summary at the end.
 
     Args:
-        entries: The bundle's engines.
-        names: Each graph's name by its hash.
+        entries: The bundle's engines in the cache.
+        names: Name of each graph by the SHA-256 of its file.
     """
     blocks = []
     for title, group in _grouped(entries).items():
@@ -86,7 +86,7 @@ def _grouped(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def _in_order(entries: Iterable[Entry], names: Mapping[str, str]) -> list[Entry]:
-    """Sort engines as the bundle lists its graphs."""
+    """Return the engines in the order in which the bundle lists its graphs."""
     return sorted(entries, key=lambda entry: list(names).index(entry.key.graph_sha256))
 
 
@@ -106,7 +106,7 @@ def _kernel_lines(name: str, facts: Mapping[str, Any]) -> list[str]:
 
 
 def _birth(name: str, facts: Mapping[str, Any]) -> str:
-    """Return how an engine was built, in a line."""
+    """Return a line on the build of an engine: time, memory, power mode and clocks."""
     peak, workspace = facts.get("peak_bytes"), facts.get("workspace_bytes")
     level, conditions = facts.get("optimization_level"), facts.get("conditions") or {}
     words = [f"built in {facts.get('seconds', 0.0):.1f} s"]
@@ -143,7 +143,7 @@ def _summary(name: str, kernels: Sequence[Kernel]) -> str:
 
 
 def _verdicts(entries: Sequence[Entry], names: Mapping[str, str]) -> list[str]:
-    """Return what became of the narrow products, and which attentions are one kernel."""
+    """Return lines on how many narrow products kept float16 or int8, and on fused attentions."""
     lines, fused = [], {}
     for entry in entries:
         name = names[entry.key.graph_sha256]

@@ -1,4 +1,4 @@
-"""Write as text what an export wrote."""
+"""Write a report on an exported bundle as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = {
 
 
 def describe(report: ExportReport) -> str:
-    """Sizes, memory plan, parity and the cost of the precision."""
+    """Return the report: sizes, memory plan, parity with PyTorch, and the cost of the precision."""
     plan = report.memory_plan
     lines = [
         f"{report.path}: {report.n_bytes / 1e6:.1f} MB on disk",

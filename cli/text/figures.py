@@ -1,4 +1,4 @@
-"""Write figures, gates and ratios as a table, as CSV, and in Prometheus' text format.
+"""Write figures, gates and ratios as tables, as CSV, and in Prometheus' text format.
 
 The text format is that of `prometheus.io/docs/instrumenting/exposition_formats`, for the textfile
 collector of node_exporter: names end in their base unit, a file is replaced as a whole.
@@ -29,7 +29,7 @@ QUANTILES = {"p50": "0.5", "p90": "0.9", "p99": "0.99", "p999": "0.999"}
 
 
 def show(figure: RecordFigure) -> str:
-    """Write a figure with its unit."""
+    """Write the value of a figure with its unit; a value that was not measured is a dash."""
     if figure.value is None:
         return "-"
     if figure.unit == SECONDS:
@@ -40,7 +40,7 @@ def show(figure: RecordFigure) -> str:
 
 
 def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return a line for each gate: what became of it, and what was measured."""
+    """Return a line for each gate: its verdict, the condition, and the measured value."""
     lines = []
     for outcome in outcomes:
         figure = outcome.figure
@@ -57,7 +57,7 @@ def gate_lines(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def interval(figure: RecordFigure) -> str:
-    """Write both ends of an interval; `?` is an end that is not known."""
+    """Write both ends of a figure's interval; `?` is an end that is not known."""
     ends = (
         "?" if end is None else show(RecordFigure(figure.name, figure.unit, end))
         for end in (figure.low, figure.high)
@@ -66,7 +66,7 @@ def interval(figure: RecordFigure) -> str:
 
 
 def describe_record(record: Record) -> str:
-    """Return what a record is of, and when and under which load a profile was measured."""
+    """Return a line on a record: its bundle, and a profile's date and load or a budget's board."""
     if "conditions" not in record:
         return f"budget of {record['bundle']} on {record['board']}"
     conditions = record["conditions"]
@@ -75,7 +75,7 @@ def describe_record(record: Record) -> str:
 
 
 def ratio_table(ratios: Iterable[Ratio], letter: str) -> list[str]:
-    """Return the lines of one comparison: A is the base, `letter` the other record."""
+    """Return a table of ratios; its columns name the base A and the other record `letter`."""
     lines = [f"  {'':<22}{'A':>10}{letter:>11}{f'{letter}/A':>9}   95 % interval"]
     for ratio in ratios:
         row = f"  {ratio.name:<22}{show(ratio.base):>10} {show(ratio.other):>10}"
@@ -104,13 +104,13 @@ def _verdict(ratio: Ratio) -> str:
 
 
 def profile_csv(record: Record) -> str:
-    """Return a row for each figure of a profile, in SI units; an empty cell was not measured."""
+    """Return a profile's figures as CSV, a row each, in SI units; empty cells were not measured."""
     rows = ([f.name, f.unit, f.value, f.low, f.high, f.reason] for f in figures_of(record).values())
     return _csv(["figure", "unit", "value", "low", "high", "reason"], rows)
 
 
 def compare_csv(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
-    """Return a row for each ratio; `record` is the file whose figure is over that of the base."""
+    """Return ratios as CSV, a row each; `record` is the file that is compared with the base."""
     head = ["figure", "unit", "base", "base_value", "record", "value", "ratio", "low", "high"]
     rows = (
         [r.name, r.base.unit, base, r.base.value, file, r.other.value, r.ratio, r.low, r.high]
@@ -132,7 +132,7 @@ def _csv(head: list[str], rows: Iterable[list[Any]]) -> str:
 
 
 def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
-    """Return a profile's figures; what was not measured is left out."""
+    """Return a profile's figures in Prometheus' text format, without those not measured."""
     figures, conditions = figures_of(record), record["conditions"]
     bundle = {"bundle": PurePath(record["bundle"]["path"]).name}
     page = _Page()
@@ -171,7 +171,7 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
 
 
 def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
-    """Return the ratios and the ends of their intervals."""
+    """Return the ratios and the ends of their intervals in Prometheus' text format."""
     page = _Page()
     for file, ratios in others.items():
         for ratio in ratios:
@@ -187,7 +187,7 @@ def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
 
 
 class _Page:
-    """Metrics by name: a metric's head comes once, and all its lines follow it."""
+    """Collects metrics by name: a metric's head comes once, and all its lines follow it."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, list[str]] = {}

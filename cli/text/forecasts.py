@@ -1,4 +1,4 @@
-"""Write scores of forecasts as text."""
+"""Write the scores of forecasts as text, and name the best forecast."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.series.scores import Scores, SeriesForecast, score
 
 SETTLED = 2.0
-"""Standard errors from which on a difference between two forecasts counts as shown."""
+"""Number of standard errors from which on one forecast counts as better than another."""
 BAND_SHARE = 0.9
 BY_CHANCE = 0.01
-"""Probability below which chance does not explain how many rows a band holds."""
+"""Probability below which chance does not explain the number of rows in a band."""
 
 
 def table(
     y: NDArray[np.floating[Any]], forecasts: Mapping[str, SeriesForecast], unit: str = ""
 ) -> str:
-    """Return scores side by side as aligned text, best RMSE first; y is (n,) or (n, 1)."""
+    """Return the scores of several forecasts as a table, best RMSE first; y is (n,) or (n, 1)."""
     scored = sorted(
         ((name, score(y, forecast)) for name, forecast in forecasts.items()),
         key=lambda pair: pair[1].rmse,
@@ -38,7 +38,7 @@ def table(
 
 
 def verdict(came: FloatArray, forecasts: dict[str, SeriesForecast]) -> list[str]:
-    """Name the lowest error and the best likelihood, and say whether the rows settle it."""
+    """Return lines on the lowest error and the best likelihood, and how certain the leads are."""
     squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
     surprise = {
         name: 0.5 * squared[name] / f.std**2 + np.log(f.std) for name, f in forecasts.items()
@@ -60,7 +60,7 @@ def verdict(came: FloatArray, forecasts: dict[str, SeriesForecast]) -> list[str]
 
 
 def band_line(scores: Scores) -> str | None:
-    """Say that a 90 % band holds too many or too few rows, if chance does not explain it."""
+    """Return a line if a 90 % band holds more or fewer rows than chance explains, else None."""
     n_inside = round(scores.coverage_90 * scores.n)
     if binomial_p(n_inside, scores.n, BAND_SHARE) >= BY_CHANCE:
         return None
@@ -73,7 +73,7 @@ def band_line(scores: Scores) -> str | None:
 
 
 def binomial_p(k: int, n: int, share: float) -> float:
-    """Return the p-value of k among n draws, by the exact two-sided test."""
+    """Return the p-value of k hits in n draws with chance `share`, by the exact two-sided test."""
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     counts = np.arange(n + 1)
     log_p = (
@@ -87,7 +87,7 @@ def binomial_p(k: int, n: int, share: float) -> float:
 
 
 def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
-    """Name another strength of a model (coverage, likelihood); None if its error is the lowest."""
+    """Return a line on log-likelihoods if the model's RMSE is not the lowest; None if it is."""
     if min(scores, key=lambda name: scores[name].rmse) == model:
         return None
     best = max((name for name in scores if name != model), key=lambda n: scores[n].log_likelihood)
@@ -99,7 +99,7 @@ def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
 
 
 def _certainty(lead: FloatArray) -> str:
-    """Say how certain a lead is, given its value in each row."""
+    """Return a text on how certain a lead is; `lead` is the difference of losses by row, (n,)."""
     n = len(lead)
     if n == 1:
         return "one row does not settle it"

@@ -8,7 +8,7 @@ from edgefold.runtime.checking.tensor_differences import Parting, Pass, TensorDi
 
 
 def lockstep_lines(report: LockstepReport, a: Contender, b: Contender) -> list[str]:
-    """Return the differences of every tensor in both passes, and what they mean."""
+    """Return lines on the differences of every tensor in both passes, and a verdict on them."""
     lines = [
         *(
             f"{name:<9} {side['name']} {side['version']} on {side['device']}, "

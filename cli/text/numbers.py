@@ -1,4 +1,4 @@
-"""Write numbers with their units."""
+"""Write numbers with their units as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
-    """Write a figure, with its interval where one is given, in one unit."""
+    """Write an energy in J, mJ or µJ, with half the width of its interval where one is given."""
     size = max(abs(energy_j), half_width_j or 0.0)
     for unit, scale in (("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6)):
         if size >= 0.9995 * scale or unit == "µJ":  # 999.6 µJ is 1 mJ, not 1e+03 µJ
@@ -18,12 +18,12 @@ def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Write a share in percent; None is the share of nothing."""
+    """Write a share in percent; None, which stands for a division by 0, is beyond all measure."""
     return "beyond all measure" if share is None else f"{share * 100:.1f} %"
 
 
 def format_time(seconds: float | None) -> str:
-    """Write a time with three digits and a unit."""
+    """Write a time with three digits and a unit; None is a dash."""
     if seconds is None:
         return "-"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

@@ -15,7 +15,7 @@ MAX_CLOCKS = 6  # of a line; the record has all
 
 
 def paced_lines(paced: dict[str, Any]) -> list[str]:
-    """Return the table of latencies, energy and clocks, and which backend needs less power."""
+    """Return lines with latency, energy and clocks, and on which backend needs less power."""
     runs = paced["runs"]
     ended = "; ended by Ctrl-C" if paced["interrupted"] else ""
     width = max([len(run["backend"]) for run in runs] + [7])
@@ -59,12 +59,12 @@ def _latency(run: dict[str, Any], width: int) -> str:
 
 
 def format_rate(rate_hz: float) -> str:
-    """Write arrivals a second."""
+    """Write a rate of arrivals in Hz."""
     return f"{rate_hz:g} Hz"
 
 
 def governor_line(governor: dict[str, Any]) -> str:
-    """Name the governors and the power mode, the temperature, and what changed meanwhile."""
+    """Return a line on governors, power mode and temperatures, and on changes meanwhile."""
     before, after = governor["before"], governor["after"]
     names = (
         ("CPU governor", before["cpu_governor"]),
@@ -83,12 +83,12 @@ def governor_line(governor: dict[str, Any]) -> str:
 
 
 def disturbance_lines(paced: dict[str, Any]) -> list[str]:
-    """Say what disturbed the blocks, once for all blocks of a backend at a rate."""
+    """Return lines on what disturbed the blocks, each text once."""
     return list(dict.fromkeys(validity_lines(paced["validity"])))
 
 
 def notes(runs: list[dict[str, Any]]) -> list[str]:
-    """Say which runs have too few arrivals for p99, and which do not keep up."""
+    """Return lines on runs with too few arrivals for p99, and on runs with skipped arrivals."""
     lines = []
     few = [run for run in runs if run["latency"]["from_due"]["p99_s"] is None]
     for run in few:
@@ -107,7 +107,7 @@ def notes(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def energy_lines(paced: dict[str, Any], width: int) -> list[str]:
-    """Return power and energy above idle with their intervals, or why there are none."""
+    """Return lines on each run's power and energy above idle with intervals, or why it has none."""
     lines = []
     for run in paced["runs"] if paced["sensor"] else ():
         energy = run["energy"]
@@ -126,7 +126,7 @@ def energy_lines(paced: dict[str, Any], width: int) -> list[str]:
 
 
 def sensor_line(paced: dict[str, Any]) -> str:
-    """Say what measured power, or that nothing did."""
+    """Return a line on the sensor that measured power, or that there is none."""
     if paced["sensor"] is None:
         return "power unavailable: there is no sensor; the reasons stand under energy"
     if paced["replay"]:
@@ -135,12 +135,12 @@ def sensor_line(paced: dict[str, Any]) -> str:
 
 
 def format_power(power_w: float, half_width_w: float) -> str:
-    """Write a power with its interval, in one unit."""
+    """Write a power in W, mW or µW, with half the width of its interval."""
     return format_energy(power_w, half_width_w).replace("J", "W")
 
 
 def clock_lines(runs: list[dict[str, Any]], width: int) -> list[str]:
-    """Return how often each clock was seen; empty where the machine shows none."""
+    """Return a line for each run and device on how often each clock frequency was read."""
     lines = []
     for run in runs:
         for device, seen in run["clocks"].items():
@@ -163,12 +163,12 @@ def clock_lines(runs: list[dict[str, Any]], width: int) -> list[str]:
 
 
 def crossing_lines(paced: dict[str, Any]) -> list[str]:
-    """Say for each pair of backends which needs less power, at which rates."""
+    """Return a sentence for each pair of backends: which one needs less power, at which rates."""
     return [crossing_sentence(crossing) for crossing in paced["crossings"]]
 
 
 def crossing_sentence(crossing: dict[str, Any]) -> str:
-    """Say in a sentence which of two backends needs less power."""
+    """Return a sentence on which of two backends needs less power, at which rates."""
     a, b, less, verdict = (crossing[key] for key in ("a", "b", "less", "verdict"))
     other = b if less == a else a
     rates = [d["rate_hz"] for d in crossing["differences"]]

@@ -11,11 +11,11 @@ from edgefold.cli.text.paced import paced_lines
 from edgefold.cli.text.validity import validity_lines
 
 DETAILED = ("needed", "to_run_well", "growth", "resident_peak", "gpu_memory")
-"""Figures of memory that have a line of their own with what explains them."""
+"""Names of the figures of memory that have a line of their own with an explanation."""
 
 
 def table(record: dict[str, Any]) -> str:
-    """Return the record for a terminal."""
+    """Return the record of a profile as text for a terminal."""
     bundle, memory, conditions = record["bundle"], record["memory"], record["conditions"]
     options = record["options"]
     lines = [
@@ -53,7 +53,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 def memory_figures(memory: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures of memory with what explains them, one line each."""
+    """Return pairs of a name and a text: each figure of memory with its explanation."""
     files, since = memory["files"], memory["window_note"]
     needed, growth, peak, opening = (
         format_bytes(memory[f"{name}_bytes"])
@@ -120,14 +120,14 @@ def describe_model(bundle: dict[str, Any]) -> str:
 
 
 def _keeps(bundle: dict[str, Any]) -> list[str]:
-    """Return a line on the capacity, where there is one; older records do not have it."""
+    """Return a line on the state's capacity; none without a capacity or in an older record."""
     keeps = bundle.get("keeps", "")
     reset = ": reset here whenever it is full" if keeps.endswith("refuses") else ""
     return [f"state    {keeps}{reset}"] if keeps else []
 
 
 def describe_backend(record: dict[str, Any]) -> str:
-    """Say which backend ran on what, and which ones `auto` tried before it."""
+    """Return a text on the backend and its device, and on backends that `auto` tried before."""
     backend = record["conditions"]["backend"]
     refused = [f"{name} refused: {reason}" for name, reason in backend.get("refused", {}).items()]
     asked = f" ({'; '.join([backend['asked'], *refused])})" if refused else ""
@@ -139,7 +139,7 @@ def describe_backend(record: dict[str, Any]) -> str:
 
 
 def energy_lines(energy: dict[str, Any]) -> list[str]:
-    """Return energy per step with its uncertainty, or why there is none; most important first."""
+    """Return lines on each step's energy and its uncertainty, or on why there is none."""
     lines = []
     if energy["replay"]:
         lines.append(f"REPLAY of {energy['replay']}: not a measurement of this machine")

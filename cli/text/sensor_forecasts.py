@@ -1,4 +1,4 @@
-"""Write what `edgefold forecast` found: errors, coverage, alarms, clock and season, what comes."""
+"""Write as text the results of `edgefold forecast`: scores, alarms, gaps, forecasts ahead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates
 
 
 def table_lines(table: Table) -> list[str]:
-    """Say which columns are read, and what was assumed and left out."""
+    """Return lines on the columns that are read, and notes on assumptions and columns left out."""
     choice = table.choice
     times = "rows are counted"
     if choice.time:
@@ -41,7 +41,7 @@ def table_lines(table: Table) -> list[str]:
 
 
 def score_lines(tracks: Sequence[tuple[Track, SensorFeed]], clock: Clock) -> list[str]:
-    """A table with a line for each sensor."""
+    """Return a table of scores with a line for each of the first `MOST_SHOWN` sensors."""
     rows = [HEADS, *(_scores(track, feed, clock) for track, feed in tracks[:MOST_SHOWN])]
     left = len(tracks) - MOST_SHOWN
     return aligned(rows) + ([f"{left:,} more series are in the output"] if left > 0 else [])
@@ -66,7 +66,7 @@ def _scores(track: Track, feed: SensorFeed, clock: Clock) -> tuple[str, ...]:
 
 
 def panel_line(track: Track) -> str:
-    """The scores of a sensor, for the picture."""
+    """Return the scores of a sensor as one line, for the picture."""
     tally = track.tally
     if not tally.n_forecast:
         return f"{track.n_rows:,} {'row' if track.n_rows == 1 else 'rows'}"
@@ -78,9 +78,9 @@ def panel_line(track: Track) -> str:
 
 
 def told_lines(run: ForecastRun, rate: float) -> list[str]:
-    """List each sensor's alarms, gaps, empty cells, changes of its clock, and refusals.
+    """Return lines on the sensors' alarms, gaps, empty cells, changes of clock, and refused rows.
 
-    A note that several sensors share, such as their common gaps, is written once.
+    A text that several sensors share, such as their common gaps, is written once. `rate` is the
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
@@ -133,7 +133,7 @@ def _counts(events: dict[str, int]) -> str:
 
 
 def _refusals(track: Track) -> list[tuple[str, str]]:
-    """Return the commonest reason of refusals, its first row, and the number of other refusals."""
+    """Return a line on the most frequent reason of refused rows, with its first row; or none."""
     if not track.n_refused:
         return []
     first, reason, n = max(track.reasons.values(), key=lambda entry: entry[2])
@@ -148,7 +148,7 @@ def ahead_lines(
     choice: Choice,
     is_named: bool,
 ) -> list[str]:
-    """Return a table of the forecasts after the last row."""
+    """Return a table of the forecasts made after the last row of each sensor."""
     rows = []
     for track, feed, steps in coming[:MOST_SHOWN]:
         for slots, forecast in steps:

@@ -1,4 +1,4 @@
-"""Write in words what a loop with the general model learned of its sensors."""
+"""Write in words the seasons, gaps and scores that a loop with the general model has learned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence
 
 
 def sensor_lines(sensors: Sequence[LoopStream]) -> list[str]:
-    """Return lines of one sensor, or a table of several; nothing of other models."""
+    """Return lines on one sensor, or a table of several; an empty list for other models."""
     from edgefold.runtime.loop.sensor_rows import SensorRows
 
     learners = [(sensor, a) for sensor in sensors if isinstance(a := sensor.adapter, SensorRows)]
@@ -50,7 +50,7 @@ def _one(adapter: SensorRows) -> list[str]:
 
 
 def season_text(feed: SensorFeed, clock: Clock) -> str:
-    """A season's length in rows, and its name or its length in time."""
+    """Return the length of a sensor's season in rows, with its name or its length in time."""
     if not feed.season:
         return "none"
     name = f", a {feed.season_name}" if feed.season_name else ""

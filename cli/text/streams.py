@@ -1,4 +1,4 @@
-"""The sensors of a loop as a table, a line for each."""
+"""Write the sensors of a loop as a table, one line for each sensor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME_WIDTH = 24
 
 
 def table(sensors: Sequence[LoopStream]) -> list[str]:
-    """Return the lines: a header, and each sensor's counts since its first row."""
+    """Return the lines of the table: a header, and each sensor's counts since its first row."""
     heads = ["updates", "predictions", "malformed", "refused in a row"]
     has_errors, has_band = sensors[0].columns.has_errors, sensors[0].columns.has_band
     heads += ["RMSE"] * has_errors + ["90 % band", "anomalies"] * has_band
@@ -27,7 +27,7 @@ def table(sensors: Sequence[LoopStream]) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of columns: the first to the left, the others to the right."""
+    """Return lines in which the rows' fields form columns, the first one left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
@@ -35,7 +35,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def short(name: str) -> str:
-    """Return a sensor's name in the width of the table, with what a terminal may show."""
+    """Return a sensor's name, cut to `NAME_WIDTH`, without characters that command a terminal."""
     shown = plain(name)
     return shown if len(shown) <= NAME_WIDTH else f"{shown[: NAME_WIDTH - 3]}..."
 

@@ -1,4 +1,4 @@
-"""Write whether a measurement was disturbed, as lines of text."""
+"""Write as lines of text whether a measurement was disturbed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Profiles of boards, from their data sheets."""
+"""Read the profiles of boards, which were written from their data sheets."""

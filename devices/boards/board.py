@@ -1,4 +1,4 @@
-"""Describe boards as data: memory, rates, power modes and sensors, each figure with its source.
+"""Read the profiles of boards: memory, rates, power modes, sensors, each figure with its source.
 
 A profile is a JSON file in devices/boards/, or the user's own. A figure is
 
@@ -34,9 +34,9 @@ PROFILES = Path(__file__).parent
 MICROCONTROLLERS = PROFILES / "microcontrollers"
 PRECISIONS = ("float32", "float16", "int8")
 BACKENDS = tuple(sorted({info.board_key for info in registry.BACKENDS.values()}))
-"""Families of backends: CPU and NVIDIA GPU."""
+"""Names of the two families of backends: those of the CPU and those of an NVIDIA GPU."""
 Status = Literal["confirmed", "derived", "unconfirmed"]
-"""A value was read in the source, follows from others by the formula, or was recalled."""
+"""How a value is known: read in the source, derived from others by the formula, or recalled."""
 DERIVED: Final = "derived"
 UNCONFIRMED: Final = "unconfirmed"
 UNKNOWN: Final = "unknown"
@@ -45,7 +45,7 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, its source and how certain it is; the value is None where it is unknown."""
+    """Holds a number, its source and how certain it is; the value is None where it is unknown."""
 
     value: float | None
     source: str | None
@@ -63,12 +63,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Sizes and speed: the data sheet's size, and what Linux reports as MemTotal.
+    """Describes the sizes and the speed of a board's memory.
 
     Attributes:
-        bandwidth_bytes_per_s: At clock_hz.
-        clock_hz: The highest of its power modes; None where no mode caps it.
-        page_bytes: Of the kernel that comes with the board; None is 4 KiB.
+        total_bytes: Size of the data sheet.
+        visible_bytes: Size that Linux reports as MemTotal.
+        bandwidth_bytes_per_s: Peak bandwidth at `clock_hz`.
+        clock_hz: Highest memory clock of the power modes; None where no mode caps it.
+        page_bytes: Page size of the kernel that comes with the board; None is 4 KiB.
     """
 
     total_bytes: Figure
@@ -78,14 +80,14 @@ class Memory:
     page_bytes: Figure | None = None
 
     def bandwidth(self, clock_hz: float | None) -> float | None:
-        """Return the peak bandwidth in bytes/s when the memory runs at another clock."""
+        """Return the peak bandwidth in bytes/s at a memory clock in Hz; None is the highest one."""
         full, top = self.bandwidth_bytes_per_s.value, self.clock_hz and self.clock_hz.value
         return full * clock_hz / top if full and clock_hz and top else full
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """One core at the board's highest clock.
+    """Describes a board's processor: the number of cores, and one core at the highest clock.
 
     Attributes:
         cores: Number of cores, all clusters together.
@@ -98,7 +100,7 @@ class Cpu:
     flops_per_cycle: Figure
 
     def rate(self, clock_hz: float | None = None) -> float | None:
-        """Return the peak float32 operations a second of one core, at its own clock or another."""
+        """Return one core's peak float32 operations a second, at its highest clock by default."""
         clock = clock_hz or self.clock_hz.value
         per_cycle = self.flops_per_cycle.value
         return clock * per_cycle if clock and per_cycle else None
@@ -106,7 +108,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Dense peak rates by precision: float32 on CUDA cores, float16 and int8 on tensor cores."""
+    """Describes a GPU by dense peak rates: float32 on CUDA cores, others on tensor cores."""
 
     model: str
     clock_hz: Figure
@@ -119,7 +121,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class PowerMode:
-    """A mode of nvpmodel; None stands for what the source does not state."""
+    """Describes a power mode of nvpmodel; None stands for a value that the source lacks."""
 
     name: str
     power_w: float | None
@@ -133,7 +135,7 @@ class PowerMode:
 
 @dataclass(frozen=True, slots=True)
 class BoardSensor:
-    """A power sensor that our meters read; without rails where the board has none."""
+    """Describes a power sensor that our meters read; `rails` is empty where the board has none."""
 
     name: str
     rails: tuple[str, ...]
@@ -144,7 +146,7 @@ class BoardSensor:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The promise that a family of backends runs on a board, with its reason."""
+    """States whether we promise that a family of backends runs on a board, and why."""
 
     in_scope: bool
     note: str
@@ -152,10 +154,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A profile.
+    """Describes a board with Linux, with the fields of its profile.
 
     Attributes:
-        backends: For each of `BACKENDS`, whether it is in scope on this board, and why.
+        backends: For each family in `BACKENDS`, whether it is promised to run on this board.
     """
 
     name: str
@@ -199,10 +201,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """One core of a microcontroller at its highest clock.
+    """Describes one core of a microcontroller at its highest clock.
 
     Attributes:
-        fpu: The widest float that it computes in hardware.
+        fpu: Widest float that the core computes in hardware.
         flops_per_cycle: Operations in float32; a fused multiply-add counts as two.
     """
 
@@ -215,11 +217,11 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Microcontroller:
-    """A profile of a part that runs a bundle as C, without an operating system.
+    """Describes a microcontroller, which runs a bundle as C, without an operating system.
 
     Attributes:
-        flash_bytes: That the program and its constants may take.
-        ram_bytes: The largest block of one piece.
+        flash_bytes: Flash that the program and its constants may take.
+        ram_bytes: Size of the largest contiguous block of RAM.
     """
 
     name: str
@@ -265,8 +267,8 @@ def load_board(name: str) -> Board:
     """Read a board's profile by name, or from a file if the name ends in .json or holds a slash.
 
     Raises:
-        BoardError: It is unknown, unreadable or not valid; the message names the field. Or it is
-            that of a microcontroller.
+        BoardError: The profile is unknown, unreadable or not valid (the message names the field),
+            or is that of a microcontroller.
     """
     profile = load_profile(name)
     if isinstance(profile, Microcontroller):
@@ -275,7 +277,7 @@ def load_board(name: str) -> Board:
 
 
 def load_microcontroller(name: str) -> Microcontroller:
-    """Read a microcontroller's profile, as `load_board` does."""
+    """Read a microcontroller's profile by its name or from a file, as `load_board` does."""
     profile = load_profile(name)
     if isinstance(profile, Board):
         raise BoardError(f"{name} is a board with Linux; give a microcontroller.")
@@ -283,7 +285,7 @@ def load_microcontroller(name: str) -> Microcontroller:
 
 
 def load_profile(name: str) -> Board | Microcontroller:
-    """Read a profile of either kind, as `load_board` does."""
+    """Read the profile of a board or of a microcontroller, by name or from a file."""
     path = _place(name)
     try:
         form = json.loads(_read(path))

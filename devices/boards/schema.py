@@ -17,7 +17,7 @@ SMALLEST, LARGEST = 1e-3, 1e24
 
 
 class FieldError(Exception):
-    """A field is missing, unknown or wrong; the message begins with its path."""
+    """Says that a field is missing, unknown or wrong; the message begins with the field's path."""
 
 
 def read_as(kind: Any, value: Any, path: str = "") -> Any:
@@ -26,8 +26,8 @@ def read_as(kind: Any, value: Any, path: str = "") -> Any:
     Args:
         kind: A dataclass, str, bool, int, float, tuple[X, ...], Mapping[str, X], a Literal of
             texts, or X | None.
-        value: What json.loads returned.
-        path: Where the value stands, for errors; empty for the whole file.
+        value: Value that json.loads returned.
+        path: Place of the value in the file, for errors; empty for the whole file.
 
     Raises:
         FieldError: The value does not fit.

@@ -1,17 +1,17 @@
-"""Does a bundle fit a board? Memory by parts, time of each step, power modes, and a verdict.
+"""Predict whether a bundle fits a board: memory, time of each step, power modes, a verdict.
 
-    software   is the backend promised on this board
+    software   whether the backend is promised to run on this board
     memory     what the process needs, and what it takes to run well, against the limit: without
                the first it is killed, without the second it waits for a disk
     latency    the time of one arrival against the time between two
-    power      a mode within the watts that meets the rate
+    power      whether a power mode within the allowed watts meets the rate
 
 Nothing here is a measurement; the energy of an arrival is bounded by a mode's watts times the time,
 and labelled an estimate. A microcontroller, which runs the bundle as C, is judged by
 `edgefold.devices.budget.microcontroller`.
 
 An arrival is what `edgefold run` does with a row: predict (refresh and a query of one target), then
-learn (update, and its share of consolidating); of a model that filters, one step.
+learn (update, and its share of consolidating). A model that filters does one step.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ from edgefold.runtime.stream.memory_estimate import (
 )
 
 MARGIN = 0.15
-"""Relative error that the predicted memory may have: a need closer to a limit is UNSURE."""
+"""Relative error that the predicted memory may have: a need this close to a limit is UNSURE."""
 SHARE = 0.5
-"""Share of the board's memory; if the caller sets no limit, a larger need is UNSURE."""
+"""Share of the board's memory above which a need is UNSURE, if the caller sets no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeRow:
-    """An arrival in one power mode."""
+    """Holds the time and energy of an arrival in one power mode, and whether it meets the rate."""
 
     name: Annotated[str, "Its name."]
     power_w: Annotated[Watts | None, "Its watts."]
@@ -97,7 +97,7 @@ class ModeRow:
 
 @dataclass(frozen=True, slots=True)
 class Budget(Judgement):
-    """The verdict whether a bundle fits a board, predicted from data sheets."""
+    """Holds the verdict whether a bundle fits a board, and the figures predicted for it."""
 
     schema: SchemaVersion = field(default=1, init=False)
     board: BoardName
@@ -120,19 +120,19 @@ class Budget(Judgement):
     @property
     @written
     def needed_bytes(self) -> Bytes:
-        """Memory without which it is killed."""
+        """With fewer bytes of memory than this, the process is killed."""
         return self.footprint.needed_bytes
 
     @property
     @written
     def to_run_well_bytes(self) -> Bytes:
-        """Memory without which it waits for pages that are read again."""
+        """With fewer bytes of memory than this, the process waits for pages that are read again."""
         return self.footprint.to_run_well_bytes
 
     @property
     @written
     def looks_like_bytes(self) -> BytesRange:
-        """Memory that `top` may show: least and most."""
+        """The memory that `top` shows lies between these two numbers of bytes, least and most."""
         return self.footprint.looks_like_bytes
 
 
@@ -155,13 +155,13 @@ def judge(
     demand: Demand,
     sizes: CSizes | None = None,
 ) -> Budget | MicrocontrollerBudget:
-    """Hold a bundle against a board.
+    """Predict whether a bundle fits a board; return the verdict with all its figures.
 
     Args:
-        manifest: The bundle's.
+        manifest: Manifest of the bundle.
         board: A board with Linux; or a microcontroller, which runs the bundle as C.
-        demand: What the board must do.
-        sizes: Of a microcontroller: sizes of the bundle's C, where that was written.
+        demand: Memory, rate and power that are demanded of the board.
+        sizes: Sizes of the bundle's C, where that was written; only for a microcontroller.
 
     Raises:
         BundleError: The manifest's plan cannot be read.

@@ -1,7 +1,7 @@
-"""Demands, checks and times that the budgets of boards and of microcontrollers have in common.
+"""Define demands, checks and times that budgets of boards and microcontrollers have in common.
 
-Each check says FITS, DOES NOT FIT or UNSURE, and the verdict is the worst of them. UNSURE is said
-where the range holds the limit, and where a figure is unknown.
+Each check says FITS, DOES NOT FIT or UNSURE, and the verdict is the worst of them. A check is
+UNSURE where the limit lies within the predicted range, and where a figure is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Capacity = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demands on the board; null demands nothing."""
+    """Holds the demands on the board; a null field demands nothing."""
 
     memory_bytes: Annotated[Bytes | None, "Limit of all processes, as a control group has it."] = (
         None
@@ -53,7 +53,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """One question and its answer."""
+    """Holds one question about the board, its answer and the reason."""
 
     name: Annotated[str, "What was asked."]
     verdict: Annotated[FitVerdict, "The answer."]
@@ -65,7 +65,7 @@ Checks = Annotated[tuple[FitCheck, ...], "The questions."]
 
 
 class Judgement:
-    """Properties of a budget for any board: the verdict over its checks."""
+    """Gives the budget of any board the verdict over its checks, and its JSON."""
 
     __slots__ = ()
     checks: Checks
@@ -73,30 +73,30 @@ class Judgement:
     @property
     @written
     def verdict(self) -> FitVerdict:
-        """The worst of all checks."""
+        """The verdict is the worst of all checks."""
         return worst([check.verdict for check in self.checks])
 
     @property
     @written
     def measured(self) -> Literal[False]:
-        """A budget is never a measurement."""
+        """This is always false, because a budget is never a measurement."""
         return False
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, for a file."""
+        """Return the whole budget as plain JSON, for a file."""
         form: dict[str, Any] = as_json(self)
         return form
 
 
 def worst(verdicts: list[str]) -> str:
-    """DOES NOT FIT before UNSURE before FITS."""
+    """Return the worst of some verdicts: DOES NOT FIT before UNSURE before FITS."""
     return next((v for v in (MISFIT, UNSURE) if v in verdicts), FITS)
 
 
 def step_times(
     manifest: Manifest, time_of: Callable[[Mapping[str, Any], str], Range]
 ) -> dict[str, Range]:
-    """Return the time of one call of each graph, by the counted work and the precision of it."""
+    """Return by graph the time of one call; `time_of` takes the graph's work and precision."""
     steps = {}
     for name, graph in manifest.graphs.items():
         try:
@@ -109,7 +109,7 @@ def step_times(
 
 
 def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
-    """Return the narrowest graphs' time: predict, then learn, which a filter does in one step."""
+    """Return the time of one arrival with the narrowest graphs: predict and learn, or one step."""
 
     def of(step: str) -> Range:
         graphs = manifest.of_step(step)
@@ -122,14 +122,14 @@ def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) 
 
 
 def verdict_on(taken: Range, available_s: float) -> str:
-    """Return whether a time fits into the one that is available."""
+    """Return whether a predicted time FITS, DOES NOT FIT or is UNSURE to fit into `available_s`."""
     if taken.low_s > available_s:
         return MISFIT
     return FITS if taken.high_s is not None and taken.high_s <= available_s else UNSURE
 
 
 def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = MEASURE) -> FitCheck:
-    """Hold an arrival against the time between two; `quicker` is what would help."""
+    """Check that an arrival takes less than the time between two; `quicker` is advice if not."""
     available_s = 1 / rate_hz
     verdict = verdict_on(arrival, available_s)
     high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
@@ -144,7 +144,7 @@ def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = M
 
 
 def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
-    """Return what makes an arrival take less time, or how its time is measured."""
+    """Return advice in words: what shortens the time of an arrival, or how to measure that time."""
     smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
     return (
         f"predict less often (--predict-every {demand.predict_every * 10}), {smaller}, lower the "

@@ -1,4 +1,4 @@
-"""Does a bundle fit a microcontroller, as C? Flash and RAM by parts, time of each step, a verdict.
+"""Predict whether a bundle, as C, fits a microcontroller: flash, RAM, time of each step, a verdict.
 
     flash    constants, and the code that reads them
     RAM      both sides of the state, the cache, buffers of points and predictions, the arena of the
@@ -56,27 +56,28 @@ from edgefold.runtime.record_fields import Bytes, SchemaVersion
 STACK_BYTES = 8192
 """Bytes that the linker files of the firmware reserve for the stack."""
 CODE_BYTES, CODE_BYTES_PER_NODE = 24_000, 250
-"""The most, of a graph's nodes."""
+"""Largest size of the code: a fixed part, and a part for each node of a graph."""
 INSTRUCTIONS_PER_FLOP = {"none": 125.0, "single": 4.5, "double": 4.5}
 INSTRUCTIONS_PER_NODE = 60
 CYCLES_PER_INSTRUCTION = 4.0
 MOST_FLOPS_PER_CYCLE = 2.0
 COUNT = "count cycles on the board (DWT CYCCNT, on a Cortex-M0+ SysTick)"
-"""There is no Python for `edgefold profile`."""
+"""Advice how to measure time on a part that has no Python for `edgefold profile`."""
 NARROWER = {
     "float32": "export with --precision float16 or int8, or ",
     "float16": "export with --precision int8, or ",
 }
-"""By a bundle's precision, what makes its constants smaller."""
+"""Advice that makes the constants of a bundle smaller, by the bundle's precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class CSizes:
-    """Exact sizes that the C of a bundle needs, from the header that was written for it.
+    """Holds the exact sizes that the C of a bundle needs, from the header that was written for it.
 
     Attributes:
-        ram_bytes: The stream and the arena. arena_bytes: The arena of it.
-        weight_bytes: The constants.
+        ram_bytes: Bytes of RAM of the stream, with the arena.
+        arena_bytes: Bytes of the arena of activations.
+        weight_bytes: Bytes of the constants in flash.
     """
 
     ram_bytes: int
@@ -86,7 +87,7 @@ class CSizes:
 
 @dataclass(frozen=True, slots=True)
 class FirmwarePart:
-    """A part of the flash or of the RAM."""
+    """Describes one part of the flash or of the RAM, with bounds of its size."""
 
     name: Annotated[str, "What it is."]
     low_bytes: Annotated[Bytes, "At least."]
@@ -95,7 +96,7 @@ class FirmwarePart:
 
 @dataclass(frozen=True, slots=True)
 class MicrocontrollerBudget(Judgement):
-    """The verdict whether a bundle, as C, fits a microcontroller, predicted from data sheets."""
+    """Holds the verdict whether a bundle, as C, fits a microcontroller, from data sheets."""
 
     schema: SchemaVersion = field(default=1, init=False)
     kind: Annotated[
@@ -116,26 +117,26 @@ class MicrocontrollerBudget(Judgement):
 
     @property
     def ram_bytes(self) -> int:
-        """RAM that the bundle needs at most, in bytes."""
+        """Return how many bytes of RAM the bundle needs at most."""
         return sum(share.high_bytes for share in self.ram)
 
     @property
     def flash_bytes(self) -> int:
-        """Flash that the bundle needs at most, in bytes."""
+        """Return how many bytes of flash the bundle needs at most."""
         return sum(share.high_bytes for share in self.flash)
 
 
 def judge_microcontroller(
     manifest: Manifest, part: Microcontroller, demand: Demand, sizes: CSizes | None = None
 ) -> MicrocontrollerBudget:
-    """Hold a bundle against a microcontroller.
+    """Predict whether a bundle, as C, fits a microcontroller; return the verdict and its figures.
 
     Args:
-        manifest: Of the bundle.
+        manifest: Manifest of the bundle.
         part: The microcontroller.
         demand: `memory_bytes` is the RAM that the firmware may use, `processes` the streams that
             take turns in it; power and backend are not asked.
-        sizes: Of its C, where that was written.
+        sizes: Sizes of the bundle's C, where that was written.
     """
     flash = _flash(manifest, sizes)
     ram = _ram(manifest, sizes, demand.processes)
@@ -170,7 +171,7 @@ def judge_microcontroller(
 
 
 def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:
-    """Return the time of one call of a graph; see the top of this file."""
+    """Return bounds of the time of one call of a graph, by the formulas at the top of this file."""
     clock_hz = part.cpu.clock_hz.value
     if clock_hz is None:
         return Range(0.0, None, f"the clock of {part.cpu.model} is unknown")

@@ -28,39 +28,43 @@ from edgefold.devices.boards.board import Board, PowerMode
 from edgefold.runtime.record_fields import Seconds
 
 CACHE_BYTES_PER_FLOP = 1.1
-"""A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
+"""Most bytes that a cache moves in the time of one float32 operation.
+
+A copy in cache moved up to 123 GB/s where a matrix product did 114 GFLOP/s (one core, AVX2, a
 quiet day): caches are built as wide as the vector units, at best."""
 SLOW_CACHE_BYTES_PER_CYCLE = 20
-"""A core with vectors of 512 bits did 196 GFLOP/s and copied no more than 65 GB/s in cache, 21
+"""Bytes that a cache moves in each cycle of the clock, for an upper bound of the time.
+
+A core with vectors of 512 bits did 196 GFLOP/s and copied no more than 65 GB/s in cache, 21
 bytes a cycle: wider units do not mean wider caches, so an upper bound does not count on it."""
 NODE_CYCLES = 1100
-"""0.3 us at 3.55 GHz to call one kernel, from the same measurements."""
+"""Cycles that the call of one kernel takes: 0.3 us at 3.55 GHz, from the same measurements."""
 HIGH_FACTOR = 4.0
 COLD = 0.5
 """Share of the memory's peak bandwidth that one core reaches."""
 SPEEDUP = {"float32": 1, "float16": 2, "int8": 4}
-"""The most that a narrower type can speed up a vector unit: for lower bounds only."""
+"""Largest factor by which each type speeds up a vector unit: for lower bounds only."""
 WIDENED = {"float16": 3}
-"""A CPU that computes float16 as float32 moves both: for upper bounds only."""
+"""Factor on the moved bytes where a CPU computes float16 as float32: for upper bounds only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bounds of a time."""
+    """Holds the bounds of a time in seconds, or the reason why there is no upper bound."""
 
     low_s: Annotated[Seconds, "At least."]
     high_s: Annotated[Seconds | None, "At most; null where there is no bound."]
     reason: Annotated[str, "Why there is no upper bound; may be empty."] = ""
 
     def __add__(self, other: Range) -> Range:
-        """Return the time of both, one after the other."""
+        """Return the time of two pieces of work that run one after the other."""
         high_s = None
         if self.high_s is not None and other.high_s is not None:
             high_s = self.high_s + other.high_s
         return Range(self.low_s + other.low_s, high_s, self.reason or other.reason)
 
     def times(self, share: float) -> Range:
-        """Return the time of this many calls, or of a share of one."""
+        """Return the time of `share` calls, where this is the time of one call."""
         high_s = None if self.high_s is None else self.high_s * share
         return Range(self.low_s * share, high_s, self.reason)
 
@@ -68,7 +72,7 @@ class Range:
 def cpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """Return the time of one call on one core, in a power mode or at the board's highest clock."""
+    """Return bounds of a call's time on one core, in a power mode or at the highest clock."""
     clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
     top = board.cpu.rate()
     if board.cpu.flops_per_cycle.value is None:
@@ -96,14 +100,14 @@ def cpu_range(
 
 
 def gpu_precision(precision: str) -> str:
-    """Return the precision whose rate bounds a step: float32 products may run as TF32."""
+    """Return the precision whose rate bounds a step: float16 for float32, which may run as TF32."""
     return "float16" if precision == "float32" else precision
 
 
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """Return a lower bound of one call on the GPU: arithmetic only, since caches may hold all."""
+    """Return a lower bound of a call's time on the GPU: arithmetic only, as caches may hold all."""
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)

@@ -1,4 +1,4 @@
-"""The conditions in which an engine is built or run: power mode and clocks."""
+"""Read the conditions in which an engine is built or run: power mode and clocks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from edgefold.devices.machine.jetson import read_power_mode
 
 
 def read_build_conditions(root: Path = Path("/")) -> dict[str, Any]:
-    """Return the conditions stored next to an engine, without those this machine does not show.
+    """Return the power mode and clocks to store next to an engine, as far as the machine has them.
 
     Args:
-        root: What /etc, /sys and /var start from.
+        root: Folder that holds /etc, /sys and /var.
 
     Returns:
         `power_mode`: nvpmodel's name, or its number; `gpu_min_hz`, `gpu_max_hz`, `cpu_max_hz` (the

@@ -1,4 +1,4 @@
-"""Read clocks from sysfs: cores, GPU, memory. What is not shown is None; nothing is set.
+"""Read clocks of cores, GPU and memory from sysfs; a clock not shown is None, and none is set.
 
 A clock that may move between `min_hz` and `max_hz` makes one run unlike the next. `max_hz` is what
 the power mode or the user allows now, `limit_hz` what the silicon could do.
@@ -16,7 +16,11 @@ from edgefold.devices.sysfs import optional_number, optional_text
 from edgefold.runtime.record_fields import OPTIONAL, Hertz, Index
 
 GPU_NAMES = re.compile(r"gpu|ga10b|gv11b|gp10b|gm20b")
-"""Orin on JetPack 6 and Thor; then by their chips Orin on JetPack 5, Xavier, TX2 and Nano."""
+"""Matches the names of Jetson GPUs in devfreq.
+
+`gpu` is that of Thor and of Orin on JetPack 6. The names of chips follow: Orin on JetPack 5,
+Xavier, TX2 and Nano.
+"""
 MEMORY_CLOCKS = (
     "kernel/debug/bpmp/debug/clk/emc/rate",  # Jetson; root only
     "class/devfreq/bwmgr/cur_freq",  # Thor
@@ -26,7 +30,7 @@ MEMORY_CAPS = ("kernel/nvpmodel_clk_cap/emc", "class/devfreq/bwmgr/max_freq")  #
 
 @dataclass(frozen=True, slots=True)
 class CpuClocks:
-    """Cores under one rule."""
+    """Describes cores with one governor and the same allowed clocks, and their clocks now."""
 
     cores: Annotated[tuple[Annotated[Index, "Number of a core."], ...], "Numbers of the cores."]
     governor: Annotated[str | None, "Governor of the cores."]
@@ -40,7 +44,7 @@ class CpuClocks:
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """Clock of an integrated GPU."""
+    """Describes the clock of an integrated GPU: its governor, its bounds and its value now."""
 
     name: Annotated[str, "Its name in devfreq."]
     governor: Annotated[str | None, "Governor of the GPU."]
@@ -56,7 +60,7 @@ class GpuClock:
 
 
 def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
-    """Return the cores that are online and show a clock, grouped by their rule."""
+    """Return the cores that are online and show a clock, grouped by governor and allowed clocks."""
     rules: dict[tuple[str | None, float | None, float | None, float | None], list[int]] = {}
     now: dict[int, float | None] = {}
     for folder in sys.glob("devices/system/cpu/cpu[0-9]*/cpufreq"):
@@ -82,7 +86,7 @@ def read_cpu_clocks(sys: Path = Path("/sys")) -> tuple[CpuClocks, ...]:
 
 
 def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
-    """Return the clock of the GPU that devfreq knows; discrete GPUs are not there."""
+    """Return the clock of an integrated GPU, or None; devfreq does not know discrete GPUs."""
     for folder in sorted(sys.glob("class/devfreq/*")):
         in_tree = optional_text(folder / "device/of_node/name") or ""
         if not GPU_NAMES.search(f"{folder.name} {in_tree}"):
@@ -101,27 +105,27 @@ def read_gpu_clock(sys: Path = Path("/sys")) -> GpuClock | None:
 
 
 def read_memory_clock_hz(sys: Path = Path("/sys")) -> float | None:
-    """Return a Jetson's memory clock; an Orin shows it to root only."""
+    """Return a Jetson's memory clock in Hz, or None; an Orin shows it to root only."""
     return _first(sys, MEMORY_CLOCKS)
 
 
 def read_memory_cap_hz(sys: Path = Path("/sys")) -> float | None:
-    """Return the memory clock that a Jetson's power mode allows at most; None without a cap."""
+    """Return the highest memory clock in Hz that a Jetson's power mode allows; None for no cap."""
     return _first(sys, MEMORY_CAPS)
 
 
 def _first(sys: Path, places: Iterable[str]) -> float | None:
-    """Return the first clock that is shown; 0 stands for none."""
+    """Return the first clock in Hz that one of the files shows; None if all are missing or 0."""
     return next((value for place in places if (value := _scaled(sys / place))), None)
 
 
 def first_clock_hz(clocks: Iterable[CpuClocks]) -> float | None:
-    """Return the clock of the first core."""
+    """Return the present clock of the first core in Hz; None where it shows none."""
     return next((now for group in clocks for now in group.current_hz), None)
 
 
 def core_span(cores: Sequence[int]) -> str:
-    """Return cores as 0-3 where they follow each other, else one by one."""
+    """Return numbers of cores as a text: 0-3 where they follow each other, else such as 0,2,5."""
     if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
         return f"{cores[0]}-{cores[-1]}"
     return ",".join(str(core) for core in cores)

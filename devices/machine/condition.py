@@ -1,7 +1,7 @@
 """Read what may disturb a measurement, at one moment: throttling, clocks and the load.
 
-What the machine does not show stands in `untold`: without it nobody can say that a figure was
-undisturbed.
+`untold` lists in sentences what the machine does not show. With anything in it, nobody can say that
+a figure was undisturbed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Untold = Annotated[tuple[Annotated[str, "A sentence."], ...], "What the machine 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Conditions that may disturb a measurement, at one moment."""
+    """Describes conditions that may disturb a measurement, as they are at one moment."""
 
     time_s: Annotated[Seconds, "A clock that never runs backwards."]
     counters: Annotated[
@@ -75,7 +75,7 @@ def read_condition(root: Path = Path("/")) -> Condition:
     """Read the condition of this machine; never raises.
 
     Args:
-        root: What /proc, /sys and /etc start from; tests pass a recorded tree.
+        root: Folder that holds /proc, /sys and /etc; tests pass a recorded tree.
     """
     sys = root / "sys"
     clocks, limits = _clocks(sys)
@@ -114,7 +114,7 @@ def read_condition(root: Path = Path("/")) -> Condition:
 
 
 def _clocks(sys: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the clocks that are shown, and their limits, by what they drive."""
+    """Return the clocks that are shown, and the highest ones allowed, in Hz, by what they drive."""
     clocks: dict[str, float | None] = {}
     limits: dict[str, float | None] = {}
     for group in read_cpu_clocks(sys):
@@ -132,7 +132,7 @@ def _shown(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _busy_s(path: Path) -> float | None:
-    """Return the seconds that all cores were at work, or taken away by a hypervisor."""
+    """Return the seconds that all cores worked, or a hypervisor took, since the boot; or None."""
     words = (optional_text(path) or "").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None

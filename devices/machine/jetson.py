@@ -17,12 +17,12 @@ from edgefold.devices.sysfs import optional_text
 from edgefold.runtime.record_fields import Index, Shared
 
 JETPACK = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
-"""Major version of JetPack by that of Jetson Linux, from NVIDIA's JetPack archive."""
+"""Major version of JetPack by major version of Jetson Linux, from NVIDIA's JetPack archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivePowerMode:
-    """A Jetson's power mode; null elsewhere."""
+    """Describes the power mode that a Jetson is in; null on other machines."""
 
     mode: Annotated[Index, "Number of the mode in force, for nvpmodel."]
     name: Annotated[str | None, "Its name."]
@@ -31,7 +31,10 @@ class ActivePowerMode:
     ]
 
     def fastest(self) -> int | None:
-        """Return MAXN, which has no limits, else the most watts and cores; None if no name fits."""
+        """Return the number of the fastest mode by its name; None if no name shows its speed.
+
+        MAXN, which has no limits, comes first; then the mode of the most watts and cores.
+        """
         best = max(self.choices, key=lambda mode: _rank(self.choices[mode]), default=None)
         return best if best is not None and any(_rank(self.choices[best])) else None
 
@@ -41,14 +44,14 @@ PowerMode = Annotated[ActivePowerMode | None, Shared("power_mode")]
 
 @dataclass(frozen=True, slots=True)
 class JetsonRelease:
-    """A Jetson's software."""
+    """Describes the software of a Jetson: its releases of Jetson Linux and of JetPack."""
 
     linux: Annotated[str, "Release of Jetson Linux, such as R36.4.3."]
     jetpack: Annotated[str | None, "Major version of JetPack."]
 
 
 def read_release(root: Path = Path("/")) -> JetsonRelease | None:
-    """Return the release, None on other machines."""
+    """Return the software release of a Jetson; None on other machines."""
     match = re.match(
         r"# R(\d+) \(release\), REVISION: ([\d.]+)",
         optional_text(root / "etc/nv_tegra_release") or "",
@@ -59,11 +62,11 @@ def read_release(root: Path = Path("/")) -> JetsonRelease | None:
 
 
 def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> ActivePowerMode | None:
-    """Return the power mode, None on machines without nvpmodel.
+    """Return the power mode of a Jetson; None on machines without nvpmodel.
 
     Args:
-        root: What /etc and /var start from.
-        run: Asks nvpmodel itself where it keeps no status; None does not ask.
+        root: Folder that holds /etc and /var.
+        run: Runs nvpmodel where it has written no status file; None does not run it.
     """
     conf = "\n".join(
         line
@@ -83,7 +86,7 @@ def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> Active
 
 
 def _rank(name: str) -> tuple[int, int, int]:
-    """Order names of modes: MAXN_SUPER, MAXN, watts, cores; zeros for a name with none of these."""
+    """Return a key that sorts modes by MAXN_SUPER, MAXN, watts, cores; zeros for other names."""
     if name.startswith("MAXN"):
         return len(name), 0, 0
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))

@@ -1,4 +1,4 @@
-"""Describe the machine that a measurement ran on. Nothing is measured here.
+"""Describe the machine that a measurement ran on; nothing is measured here.
 
 A value that the machine does not show is None, never a guess.
 """
@@ -42,7 +42,7 @@ LoadAverage = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine at the start. A value that the machine does not show is null."""
+    """Describes the machine at the start; a value that the machine does not show is null."""
 
     board: Annotated[str | None, "The board's own name."]
     cpu_model: Annotated[str | None, "The processor's name."]
@@ -83,11 +83,11 @@ class Machine:
 
 
 def read_machine(root: Path = Path("/"), run: Runner | None = None) -> Machine:
-    """Describe this machine.
+    """Read what this machine is and the clocks, temperatures and load that it has now.
 
     Args:
-        root: What /proc, /sys, /etc and /var start from; tests pass a recorded tree.
-        run: Asks vendors' commands where files are silent; None starts no other program.
+        root: Folder that holds /proc, /sys, /etc and /var; tests pass a recorded tree.
+        run: Runs vendors' commands where no file has a value; None starts no other program.
     """
     proc, sys = root / "proc", root / "sys"
     cpuinfo = _pairs(proc / "cpuinfo")
@@ -131,7 +131,7 @@ def _memory(proc: Path) -> int | None:
 
 
 def _pairs(path: Path) -> dict[str, str]:
-    """Parse lines `name : value`; the first of a name stays."""
+    """Return the values of a file's lines `name : value` by name; a name's first line counts."""
     pairs: dict[str, str] = {}
     for line in (optional_text(path) or "").splitlines():
         name, colon, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Find out whether the kernel enforces limits of memory: `MemoryMax=` of a service, a container's.
+"""Find out whether the kernel enforces memory limits, such as `MemoryMax=` of a service.
 
 A kernel without the memory controller takes such a limit and says nothing. The firmware of a
 Raspberry Pi boots with `cgroup_disable=memory`. Files that report it:
@@ -23,11 +23,11 @@ def require_memory_limits(root: Path = Path("/")) -> str:
     """Return the version of control groups that enforces limits of memory.
 
     Args:
-        root: What /proc and /sys start from; tests pass a recorded tree.
+        root: Folder that holds /proc and /sys; tests pass a recorded tree.
 
     Raises:
-        MeterError: The kernel enforces none (with a remedy where a command helps), or shows nothing
-            of it.
+        MeterError: The kernel enforces no limits (with a remedy where a command helps), or does not
+            show whether it does.
     """
     lists = [optional_text(root / place / "cgroup.controllers") for place in HIERARCHIES]
     if any("memory" in (names or "").split() for names in lists):

@@ -1,4 +1,4 @@
-"""Read temperatures, the limits at which clocks are lowered, and whether they were.
+"""Read temperatures, the limits at which clocks are lowered, and whether clocks were lowered.
 
     zone        what
     temp        thousandths of a degree; EAGAIN while its part is switched off (Jetson: gpu-thermal
@@ -37,11 +37,12 @@ FLAGS = {  # Raspberry Pi documentation, "vcgencmd get_throttled"
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A thermal zone, or a sensor of the processor.
+    """Describes a thermal zone, or a temperature sensor of the processor.
 
     Attributes:
-        temperature_celsius: None where it does not answer, or shows no number.
-        throttle_celsius: From here on clocks are lowered; None where no trip of the zone does so.
+        temperature_celsius: Temperature now; None where the zone does not answer with a number.
+        throttle_celsius: Temperature from which on clocks are lowered; None where no trip of the
+            zone does so.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Zone:
 
 
 def read_zones(sys: Path = Path("/sys")) -> tuple[Zone, ...]:
-    """Return every zone and CPU sensor, by name; both report thousandths of a degree."""
+    """Return every thermal zone and temperature sensor of the processor, sorted by name."""
     zones = []
     for folder in sys.glob("class/thermal/thermal_zone*"):
         name = optional_text(folder / "type") or folder.name
@@ -72,7 +73,7 @@ def read_zones(sys: Path = Path("/sys")) -> tuple[Zone, ...]:
 
 
 def _throttle(zone: Path) -> float | None:
-    """Return the zone's lowest trip that lowers clocks."""
+    """Return the lowest temperature in C at which a zone lowers clocks; None where none does."""
     limits = []
     for bound in zone.glob("cdev*_trip_point"):
         kind = optional_text(zone / bound.name.removesuffix("_trip_point") / "type") or ""
@@ -118,14 +119,14 @@ def read_throttle_counters(sys: Path = Path("/sys")) -> dict[str, float]:
 
 
 def throttle_flags(sys: Path = Path("/sys"), run: Runner | None = None) -> tuple[str, ...] | None:
-    """Return a Raspberry Pi's warnings of its supply and heat, now and since the boot.
+    """Return a Raspberry Pi's warnings about its supply and its heat, now and since the boot.
 
     Args:
-        sys: Where sysfs is mounted.
-        run: Asks the firmware where the kernel does not show its word; None does not ask.
+        sys: Folder where sysfs is mounted.
+        run: Runs `vcgencmd` where the kernel does not show the flags; None does not run it.
 
     Returns:
-        Flags, none of them set on a healthy board; None where no firmware reports.
+        Texts of the flags that are set, none on a healthy board; None where no firmware reports.
     """
     for path in sys.glob("devices/platform/soc*/soc*firmware/get_throttled"):
         word = optional_text(path)

@@ -31,7 +31,7 @@ WHOLE = "all blocks together"
 
 
 def disturbances(before: Condition, after: Condition) -> list[str]:
-    """Return what lowered clocks between two moments, or weakened the supply."""
+    """Return sentences on what lowered clocks or weakened the supply between two moments."""
     reasons = [
         f"{name} went from {before.counters[name]:.0f} to {count:.0f}"
         for name, count in after.counters.items()
@@ -57,7 +57,7 @@ def disturbances(before: Condition, after: Condition) -> list[str]:
 
 
 def movements(before: Condition, after: Condition) -> list[str]:
-    """Return the clocks that moved between two moments."""
+    """Return a sentence on each clock that moved between two moments."""
     return [
         f"the clock of {name} went from {_mhz(old)} to {_mhz(new)}"
         for name, old in before.clocks_hz.items()
@@ -66,7 +66,7 @@ def movements(before: Condition, after: Condition) -> list[str]:
 
 
 def missing(before: Condition, after: Condition) -> list[str]:
-    """Return what was not shown at both moments."""
+    """Return sentences on what the machine did not show at one of two moments or at both."""
     untold = {*before.untold, *after.untold}
     for kind in ("counters", "cooling", "clocks_hz"):
         shown: list[set[str]] = [set(getattr(moment, kind)) for moment in (before, after)]
@@ -76,7 +76,7 @@ def missing(before: Condition, after: Condition) -> list[str]:
 
 
 def load_of_others(before: Condition, after: Condition) -> float | None:
-    """Return the cores that other programs used at least, None where that cannot be decided."""
+    """Return how many cores other programs used at least, on average; None if not decidable."""
     taken_s = after.time_s - before.time_s
     if before.busy_s is None or after.busy_s is None or taken_s < MIN_LOAD_S:
         return None
@@ -90,7 +90,7 @@ VerdictOnBlock = Annotated[str, one_of(VALID, UNKNOWN, UNSTEADY, DISTURBED)]
 
 @dataclass(frozen=True, slots=True)
 class WatchedBlock:
-    """One block."""
+    """Holds the verdict on one measured block, with the conditions before and after it."""
 
     name: Annotated[str, "What was measured."]
     verdict: Annotated[VerdictOnBlock, "Its verdict."]
@@ -100,7 +100,7 @@ class WatchedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The verdict whether the measurement was disturbed."""
+    """Holds the verdict whether the measurement was disturbed, and the reasons."""
 
     verdict: Annotated[VerdictOnBlock, "The worst of all blocks."]
     reasons: Annotated[list[Annotated[str, "A sentence."]], "What disturbed it."]
@@ -113,10 +113,10 @@ class Validity:
 
 
 class ValidityWatch:
-    """Reads the condition around each measured block, and judges them all.
+    """Reads the condition before and after each measured block, and judges all blocks.
 
     Args:
-        root: What /proc, /sys and /etc start from; tests pass a recorded tree.
+        root: Folder that holds /proc, /sys and /etc; tests pass a recorded tree.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -125,22 +125,22 @@ class ValidityWatch:
 
     @contextmanager
     def block(self, name: str) -> Iterator[None]:
-        """Watch one block of measurements; one that raises is not judged."""
+        """Read the condition before and after a block of work; one that raises is not judged."""
         before = read_condition(self._root)
         yield
         self._blocks.append((name, before, read_condition(self._root)))
 
     def validity(self, on_gpu: bool = False) -> Validity:
-        """Return the verdict of all blocks; see `judge`."""
+        """Return the verdict over all blocks so far, as `judge` decides it."""
         return judge(self._blocks, on_gpu)
 
 
 def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> Validity:
-    """Return the verdict over blocks: the worst, its reasons, and each block.
+    """Judge measured blocks: return the worst verdict, all reasons, and the verdict on each block.
 
     Args:
-        blocks: Names, each with the condition before and after.
-        on_gpu: The work ran on a GPU, so its clock must be shown.
+        blocks: Name of each block, with the conditions before and after it.
+        on_gpu: Whether the work ran on a GPU, so that the GPU's clock must be shown.
     """
     reasons: list[tuple[str, str, str]] = []  # verdict, block, reason
     untold: set[str] = set()

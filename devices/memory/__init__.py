@@ -1,1 +1,1 @@
-"""Memory meters of a process, of the GPU and of the machine."""
+"""Measure the memory of a process, of the GPU and of the machine."""

@@ -1,4 +1,4 @@
-"""Memory of the control group that a process lives in: what a container or a service is held to.
+"""Read the memory of a process's control group, by which a container or a service is limited.
 
 Which group: `/proc/self/cgroup` has a line `N:...memory...:/path` (version 1) or `0::/path`
 (version 2, when no version 1 hierarchy holds the memory controller). Where it lies:
@@ -19,12 +19,12 @@ from edgefold.devices.sysfs import access_of, optional_text, read_text
 from edgefold.runtime.errors import MeterError, Remedy
 
 UNLIMITED = 1 << 62
-"""Version 1 has no word for it: the limit is then the largest number of whole pages."""
+"""Number of bytes from which on a limit means none: version 1 then writes a huge number."""
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupNames:
-    """Names that one version of control groups gives its files."""
+    """Holds the names that one version of control groups gives to its files."""
 
     version: int
     current: str
@@ -49,14 +49,16 @@ UPDATE = Remedy(
 
 
 class CgroupMemory:
-    """Meter of the group of one process.
+    """Reads the memory of the control group of one process.
 
     Args:
-        root: What the paths below start from; tests pass a recorded tree.
+        root: Folder that holds /proc and /sys; tests pass a recorded tree.
         pid: Process number, or "self".
 
     Attributes:
-        names: What its version calls the files in `folder`.
+        names: Names of the files in `folder`, by the version of control groups.
+        folder: The group's folder.
+        name: Version and path of the group, for reports.
 
     Raises:
         MeterError: No group of this process accounts for memory; the message says why.
@@ -79,7 +81,7 @@ class CgroupMemory:
         return _bytes(self.folder / self.names.current)
 
     def peak_bytes(self) -> int:
-        """The most that the group held since it was made.
+        """Return the most bytes that the group held since it was made.
 
         Raises:
             MeterError: The kernel keeps no peak, or the file cannot be read.
@@ -90,7 +92,7 @@ class CgroupMemory:
         return _bytes(path)
 
     def limit_bytes(self) -> int | None:
-        """The tightest limit of the group and of those above it; None is unlimited.
+        """Return the tightest limit in bytes of the group and those above it; None is unlimited.
 
         Raises:
             MeterError: A file cannot be read.
@@ -107,7 +109,7 @@ class CgroupMemory:
         return min(limits, default=None)
 
     def shared_name(self) -> str:
-        """The group's name, and that others are in it: then its peak is not this process's."""
+        """Return the group's name, and how many other processes share the group and its peak."""
         listed = optional_text(self.folder / "cgroup.procs") or ""
         n_others = max(0, len(listed.split()) - 1)
         return f"{self.name}, shared with {n_others:,} other processes" if n_others else self.name
@@ -126,14 +128,14 @@ class CgroupMemory:
 
 
 def controller_remedy(root: Path) -> Remedy | None:
-    """Return what switches the memory controller on; None where no command is known."""
+    """Return the command that switches the memory controller on; None where none is known."""
     if not (read_board(root) or "").startswith("Raspberry Pi"):
         return None
     return UPDATE if ENABLE in (optional_text(root / "proc/cmdline") or "").split() else FIRMWARE
 
 
 def _membership(path: Path) -> tuple[CgroupNames, str]:
-    """The version that accounts for the process's memory, and the group's path in it."""
+    """Return the version that accounts for a process's memory, and the path of the group in it."""
     unified = None
     for line in read_text(path).splitlines():
         if line.count(":") < 2:
@@ -149,7 +151,7 @@ def _membership(path: Path) -> tuple[CgroupNames, str]:
 
 
 def _locate(root: Path, mounts: Path, version: int, group: str) -> tuple[Path, Path]:
-    """The hierarchy's mount point and the group's folder below it."""
+    """Return the hierarchy's mount point, and the group's folder at or below it."""
     for line in read_text(mounts).splitlines():
         fields, _, rest = line.partition(" - ")
         words, kind = fields.split(), rest.split()
@@ -170,7 +172,7 @@ def _lies_in(group: str, shown: str) -> bool:
 
 
 def _plain(field: str) -> str:
-    """A path as mountinfo writes it: blanks and the like are octal."""
+    """Decode a path of mountinfo, where blanks and the like are octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 

@@ -1,4 +1,4 @@
-"""GPU memory by NVIDIA's libraries: a process's own by NVML, a discrete device's whole by CUDA.
+"""Read GPU memory by NVIDIA's libraries: of a process by NVML, of a whole discrete GPU by CUDA.
 
 NVML answers `nvmlInit` on Jetson Orin and then NotSupported to its queries: only a query shows it.
 It numbers processes as the host does: in a container the own number finds nothing. CUDA's figure is
@@ -19,7 +19,7 @@ from edgefold.runtime.errors import MeterError
 
 
 class ProcessGpuMemory(ABC):
-    """A meter that distinguishes processes; it reads this one by default."""
+    """Reads the GPU memory of one process, by default this one, from a list of all processes."""
 
     name: str
     per_process = True
@@ -45,11 +45,11 @@ class ProcessGpuMemory(ABC):
 
     @abstractmethod
     def processes_bytes(self) -> dict[int, int]:
-        """Bytes by process number; raises MeterError when unreadable."""
+        """Return each process's bytes by process number; raises MeterError when unreadable."""
 
 
 class NvmlMemory(ProcessGpuMemory):
-    """Meter of one process over all GPUs.
+    """Reads by NVML how much memory one process holds on all GPUs together.
 
     Args:
         nvml: The module pynvml, or one that behaves alike.
@@ -70,7 +70,7 @@ class NvmlMemory(ProcessGpuMemory):
         super().__init__(self.name, pid)
 
     def processes_bytes(self) -> dict[int, int]:
-        """Bytes of each process that computes.
+        """Return the bytes of each process that computes on a GPU, by process number.
 
         Raises:
             MeterError: A query is refused, or leaves the size of a process out.
@@ -89,7 +89,9 @@ class NvmlMemory(ProcessGpuMemory):
 
 
 class CudaMemory:
-    """Meter of the current device, all processes together: a difference of two reads is a use.
+    """Reads by CUDA how much memory of the current GPU is in use by all processes together.
+
+    The difference between two reads is the memory that was taken meanwhile.
 
     Args:
         cudart: The module cuda.bindings.runtime, cuda.cudart, or one that behaves alike.

@@ -1,4 +1,4 @@
-"""Memory besides the process's own: of the GPU, of the whole machine and of the control group.
+"""Measure memory outside the process: of the GPU, of the whole machine and of the control group.
 
     MemoryMonitor(...)      poll()    poll()      read()
     ─────┬─────────────────────┬─────────┬───────────┬──> time
@@ -31,7 +31,7 @@ from edgefold.runtime.record_fields import Bytes, Shown
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigure:
-    """A number and its source, or null and the reason."""
+    """Holds a number of bytes and its source, or null and the reason."""
 
     memory_bytes: Annotated[Bytes | None, "What was read."]
     source: Annotated[str, "What it was read from."]
@@ -40,7 +40,7 @@ class MemoryFigure:
 
 @dataclass(frozen=True, slots=True)
 class MemorySurvey:
-    """Memory besides the process's own."""
+    """Holds the memory of the GPU, of the whole machine and of the process's control group."""
 
     gpu: Annotated[
         MemoryFigure,
@@ -57,11 +57,11 @@ class MemorySurvey:
 
 
 class MemoryMonitor:
-    """Watches from its making on.
+    """Watches the memory of GPU, machine and control group from its creation on.
 
     Args:
-        root: What /proc and /sys start from; tests pass a recorded tree.
-        gpu: Makers of GPU meters, best first: the first that opens is kept.
+        root: Folder that holds /proc and /sys; tests pass a recorded tree.
+        gpu: Functions that open GPU meters, best first; the first meter that opens is kept.
             None says that no GPU is used: then no library of NVIDIA's is loaded.
     """
 
@@ -73,13 +73,13 @@ class MemoryMonitor:
         self._gpu = None if gpu is None else _GpuPeak(gpu)
 
     def poll(self) -> None:
-        """Read in passing, so that a peak between start and end is not missed."""
+        """Read the meters once, so that a peak between start and end is not missed."""
         self._available.poll()
         if self._gpu is not None:
             self._gpu.poll()
 
     def read(self) -> MemorySurvey:
-        """Poll once more and report everything so far; never raises."""
+        """Poll once more and return everything that was measured so far; never raises."""
         self.poll()
         name = "cgroup"
         try:
@@ -122,7 +122,7 @@ class _AvailableDrop:
         return MemoryFigure(drop, f"drop of MemAvailable{lists}, all processes", self._reason)
 
     def _read(self) -> int:
-        """Bytes now; a read that fails spoils the whole, for it may have missed the lowest."""
+        """Return the available bytes now; after a failed read the whole run has no figure."""
         try:
             available = self._system.available_bytes()
             return available + (self._system.listed_bytes() if self._lists else 0)
@@ -132,7 +132,7 @@ class _AvailableDrop:
 
 
 class _GpuPeak:
-    """The most that the first GPU meter which opens has shown."""
+    """Keeps the most memory that was read from the first GPU meter that opens."""
 
     def __init__(self, makers: Sequence[Callable[[], GpuMemory]]) -> None:
         self._meter: GpuMemory | None = None
@@ -176,7 +176,7 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
     Args:
         may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
             NVIDIA's libraries only to learn that it holds nothing; nor does a machine without.
-        host: Where to look; None is this machine.
+        host: The machine to read; None is this one.
     """
     here = host or Host()
     present = has_gpu(here.root)
@@ -187,7 +187,7 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
 def _figure(
     read: Callable[[], int | None], source: str, nothing: str | None = None
 ) -> MemoryFigure:
-    """One reading, or its reason; `nothing` is what a reading of None means."""
+    """Return a reading in bytes, or why it failed; `nothing` says what a reading of None means."""
     try:
         value = read()
     except MeterError as error:

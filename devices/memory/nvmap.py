@@ -1,4 +1,4 @@
-"""GPU memory on a Jetson: of each process for root, of all processes together for everybody.
+"""Read GPU memory on a Jetson: of each process as root, of all processes together as any user.
 
     /sys/kernel/debug/nvmap/iovmm/clients                           /proc/meminfo
 
@@ -30,10 +30,10 @@ ROOT = Remedy(
 
 
 class Nvmap(ProcessGpuMemory):
-    """Meter of one process.
+    """Reads the GPU memory of one process from nvmap's table of clients.
 
     Args:
-        root: Where sysfs is mounted; tests pass a recorded tree.
+        root: Folder where sysfs is mounted; tests pass a recorded tree.
         pid: Process number; this process by default.
 
     Raises:
@@ -47,7 +47,7 @@ class Nvmap(ProcessGpuMemory):
         super().__init__(self._path, pid)
 
     def processes_bytes(self) -> dict[int, int]:
-        """Bytes by process number.
+        """Return the bytes of GPU memory that each process holds, by process number.
 
         Raises:
             MeterError: The file cannot be read, or is not a table of clients.
@@ -71,13 +71,15 @@ class Nvmap(ProcessGpuMemory):
 
 
 class NvmapTotal:
-    """Meter of all processes together: a difference of two reads is a use.
+    """Reads the GPU memory of all processes together, as /proc/meminfo shows it.
+
+    The difference between two reads is the memory that was taken meanwhile.
 
     Args:
-        root: Where procfs is mounted; tests pass a recorded tree.
+        root: Folder where procfs is mounted; tests pass a recorded tree.
 
     Raises:
-        MeterError: This kernel does not report it.
+        MeterError: This kernel does not report the memory.
     """
 
     name = "NvMapMemUsed"
@@ -88,7 +90,7 @@ class NvmapTotal:
         self.read_bytes()
 
     def read_bytes(self) -> int:
-        """Return the bytes that all processes hold.
+        """Return the bytes of GPU memory that all processes hold together.
 
         Raises:
             MeterError: /proc/meminfo cannot be read, or has no such line.

@@ -1,4 +1,4 @@
-"""Memory of one process as the Linux kernel counts it, in bytes.
+"""Read the memory of one process, and of the machine, in bytes as the Linux kernel counts them.
 
     needed     anonymous pages, also swapped out, and shared memory: nobody can take them back
     files      clean pages of mapped files: dropped when memory is short, read again at need
@@ -46,7 +46,7 @@ MappedBytes = Annotated[Bytes, "All of them."]
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """One moment: the needed memory, and besides it the resident clean pages of files."""
+    """Holds a process's needed memory at one moment, and its resident clean pages of files."""
 
     needed_bytes: NeededBytes
     file_bytes: FileBytes
@@ -54,7 +54,7 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """Clean pages of one file in the process's maps."""
+    """Holds the sizes of the clean pages of one file that the process maps."""
 
     path: Annotated[str, "Path of the file."]
     touched_bytes: TouchedBytes
@@ -63,10 +63,10 @@ class MappedFile:
 
 
 class ProcessMemory:
-    """Meter of one process.
+    """Reads the memory of one process.
 
     Args:
-        root: Where procfs is mounted; tests pass a recorded tree.
+        root: Folder where procfs is mounted; tests pass a recorded tree.
         pid: Process number, or "self".
     """
 
@@ -89,12 +89,12 @@ class ProcessMemory:
         return None
 
     def resident_peak_bytes(self) -> int:
-        """VmHWM: the most that was resident since the process began or since `start_window`."""
+        """Return VmHWM: the most resident bytes since `start_window` or the process's start."""
         path = self._folder / "status"
         return _pick(_fields(path), "VmHWM", path)
 
     def read(self) -> MemoryReading:
-        """Both kinds at one moment.
+        """Return the needed bytes and the resident bytes of mapped files at this moment.
 
         Raises:
             MeterError: A file cannot be read or lacks a field.
@@ -108,7 +108,7 @@ class ProcessMemory:
         )
 
     def files(self) -> list[MappedFile]:
-        """The files in the process's maps, the largest resident share first.
+        """Return the files that the process maps, the one with the most resident bytes first.
 
         Raises:
             MeterError: The maps cannot be read.
@@ -127,11 +127,11 @@ class ProcessMemory:
 
 
 class SystemMemory:
-    """Memory of the whole machine: what is there, and what could be had without swapping.
+    """Reads the memory of the whole machine: all of it, and how much is free or available.
 
     Args:
-        root: Where procfs is mounted; tests pass a recorded tree.
-        page_bytes: Size of a page; this kernel's by default (a Raspberry Pi 5 has 16 KiB).
+        root: Folder where procfs is mounted; tests pass a recorded tree.
+        page_bytes: Size of a page; None for that of this kernel (a Raspberry Pi 5 has 16 KiB).
     """
 
     def __init__(self, root: Path = Path("/proc"), page_bytes: int | None = None) -> None:
@@ -140,7 +140,7 @@ class SystemMemory:
         self._page_bytes = page_bytes or os.sysconf("SC_PAGE_SIZE")
 
     def total_bytes(self) -> int:
-        """MemTotal: what the firmware and the kernel's own image left.
+        """Return MemTotal in bytes: the memory that the firmware and the kernel's image left.
 
         Raises:
             MeterError: The file cannot be read.
@@ -148,7 +148,9 @@ class SystemMemory:
         return _pick(_fields(self._path), "MemTotal", self._path)
 
     def available_bytes(self) -> int:
-        """MemAvailable: free memory and the caches that would give way. The GPU's share is not in.
+        """Return MemAvailable in bytes: free memory and caches that would give way.
+
+        The GPU's share is not in it.
 
         Raises:
             MeterError: The file cannot be read.
@@ -156,9 +158,9 @@ class SystemMemory:
         return _pick(_fields(self._path), "MemAvailable", self._path)
 
     def free_bytes(self) -> int:
-        """MemFree: what nobody uses, not even the page cache, which gives way to programs only.
+        """Return MemFree in bytes: memory that nobody uses, not even the page cache.
 
-        It is all that a GPU in the processor's memory is given.
+        The page cache gives way to programs only, so a GPU in the processor's memory gets no more.
 
         Raises:
             MeterError: The file cannot be read.
@@ -166,15 +168,15 @@ class SystemMemory:
         return _pick(_fields(self._path), "MemFree", self._path)
 
     def nvmap_bytes(self) -> int:
-        """NvMapMemUsed: what all processes hold of a Jetson's GPU memory; not in every release.
+        """Return NvMapMemUsed: bytes of a Jetson's GPU memory that all processes hold together.
 
         Raises:
-            MeterError: The file cannot be read, or has no such line.
+            MeterError: The file cannot be read, or has no such line, as in some releases.
         """
         return _pick(_fields(self._path), "NvMapMemUsed", self._path)
 
     def listed_bytes(self) -> int:
-        """Free pages that wait in lists of each processor, which MemAvailable does not count.
+        """Return the bytes of free pages in lists of each processor, not counted in MemAvailable.
 
         Newer kernels let the lists grow: Linux 6.18 held 770 MB in them on a machine of 25 GB, so
         that a process of 500 MB came and went with MemAvailable moving by 160 MB. The sum of both
@@ -188,7 +190,7 @@ class SystemMemory:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Every line `Name:  123 kB` of a procfs file, in bytes."""
+    """Return the lines `Name:  123 kB` of a procfs file as numbers of bytes by name."""
     text = read_text(path, CURE)
     fields = {}
     for line in text.splitlines():

@@ -35,11 +35,12 @@ FILE_MAP = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WorkingFiles:
-    """Clean pages of files that a loop uses.
+    """Holds how many bytes of clean pages of files a loop uses, as a range.
 
     Attributes:
-        least_bytes, most_bytes: Those that were touched after the drop, and all that are in memory.
-        kept_bytes: Those that could not be dropped, since another process maps them or this user
+        least_bytes: Bytes of the pages that were touched after the drop.
+        most_bytes: Bytes of all pages that are in memory after the run.
+        kept_bytes: Bytes that could not be dropped, since another process maps them or this user
             may not write the file.
     """
 
@@ -67,10 +68,10 @@ def drop_file_pages(maps: Path = Path("/proc/self/maps")) -> None:
 
 
 def working_files(run: Callable[[], object]) -> WorkingFiles:
-    """Drop the pages of files, run, and report which pages are in memory again.
+    """Drop the pages of files, run the loop, and return how many bytes of them came back.
 
     Args:
-        run: Some hundred steps of the loop.
+        run: Does some hundred steps of the loop.
 
     Raises:
         MeterError: The kernel cannot drop pages or forget which ones were touched.

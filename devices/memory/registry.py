@@ -1,6 +1,6 @@
-"""The meters of GPU memory, best first.
+"""List the meters of GPU memory, best first.
 
-The monitor takes the first that opens, the doctor asks all of them.
+The monitor takes the first meter that opens, the doctor asks all of them.
 
 A new meter is a file in this folder and a line in `GPU_METERS`.
 """
@@ -17,26 +17,27 @@ from edgefold.devices.memory.nvmap import Nvmap, NvmapTotal
 
 
 class GpuMemory(Protocol):
-    """A meter of GPU memory in use."""
+    """Describes what a meter of GPU memory offers: a name and the bytes in use."""
 
     @property
     def name(self) -> str:
-        """Name of the meter, for the report."""
+        """Return the meter's name, for the report."""
 
     @property
     def per_process(self) -> bool:
-        """Whether it counts only this process; else the value at the start is subtracted."""
+        """Return whether the meter counts only this process; else its first value is subtracted."""
 
     def read_bytes(self) -> int:
-        """Return bytes in use now; raises MeterError when unreadable."""
+        """Return the bytes of GPU memory in use now; raises MeterError when unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuMeter:
-    """A kind of meter.
+    """Describes a kind of GPU memory meter and how to open it.
 
     Attributes:
-        open: Opens it; raises MeterError.
+        name: Name of the meter.
+        open: Opens the meter on a machine; raises MeterError.
         makes_context: Reading it makes a CUDA context, which the doctor does in a child process.
     """
 

@@ -40,10 +40,12 @@ MIN_BLOCK_S = 1e-3  # calls between two looks at the clock
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of idleness (no calls) or of work.
+    """Describes a stretch of time in which the machine was idle (no calls) or worked.
 
     Attributes:
-        memory_s: How much later its readings are taken.
+        start_s, end_s: Both ends, by the meter's clock.
+        n_calls: Calls between both ends; 0 for idleness.
+        memory_s: Seconds by which the readings that belong to it are taken later.
     """
 
     start_s: float
@@ -53,18 +55,18 @@ class Window:
 
 
 class EnergyMeter:
-    """Measure windows of idleness and work with one sensor.
+    """Measures windows of idleness and work with one sensor.
 
     The caller runs `sampler` meanwhile: in a `SamplerThread`, or on a test's simulated clock.
 
     Args:
-        sensor: Where power or energy is read.
-        clock: Seconds that never run backwards, such as time.monotonic.
-        period_s: Time between samples; None for the shortest that serves the sensor.
+        sensor: Sensor from which power or energy is read.
+        clock: Returns seconds that never run backwards, such as time.monotonic.
+        period_s: Seconds between samples; None for the shortest that serves the sensor.
 
     Attributes:
-        memory_s: Length of the sensor's averages: as it states, or longer where `learn_memory` saw
-            readings that are renewed less often.
+        memory_s: Length of the sensor's averages in seconds: as the sensor states, or longer where
+            `learn_memory` saw readings that are renewed less often.
     """
 
     def __init__(
@@ -80,28 +82,28 @@ class EnergyMeter:
 
     @property
     def sensor(self) -> PowerSensor | EnergySensor:
-        """The sensor in use."""
+        """Return the sensor in use."""
         return self.sampler.sensor
 
     @property
     def min_idle_s(self) -> float:
-        """The shortest idle window that is not refused."""
+        """Return how many seconds the shortest idle window lasts that is not refused."""
         return max(MIN_WINDOW_S, MIN_SAMPLES * self.sampler.period_s, MIN_MEMORIES * self.memory_s)
 
     @property
     def min_work_s(self) -> float:
-        """The shortest window of work that is not refused."""
+        """Return how many seconds the shortest window of work lasts that is not refused."""
         return max(
             MIN_WINDOW_S, 2 * MIN_SAMPLES * self.sampler.period_s, 2 * MIN_MEMORIES * self.memory_s
         )
 
     @property
     def margin_s(self) -> float:
-        """Seconds that a window takes besides its length, for its lead and its tail."""
+        """Return the seconds that a window takes in addition to its length, for lead and tail."""
         return SETTLE_S + 2 * self.memory_s
 
     def idle(self, sleep: Callable[[float], None], duration_s: float) -> None:
-        """Measure while the caller's process does nothing but `sleep`."""
+        """Measure one idle window of `duration_s` seconds, in which this process only sleeps."""
         sleep(SETTLE_S + self.memory_s)
         start_s = self._mark()
         sleep(duration_s)
@@ -110,7 +112,7 @@ class EnergyMeter:
         self._close(window, partial(sleep, max(self.memory_s, MIN_BLOCK_S)))
 
     def work(self, step: Callable[[], object], duration_s: float) -> None:
-        """Measure while `step` is called again and again."""
+        """Measure one window of work of `duration_s` seconds, calling `step` again and again."""
         block = 1
 
         def run() -> None:
@@ -130,20 +132,20 @@ class EnergyMeter:
         self._close(Window(start_s, self._clock(), n_calls, self.memory_s), run)
 
     def _mark(self) -> float:
-        """Read a counter at a window's edge; a read of power may wait, and the work with it."""
+        """Return the time now; read a counter first, but not power, which may delay the work."""
         if self.sampler.counts:
             self.sampler.sample()
         return self._clock()
 
     def _close(self, window: Window, go_on: Callable[[], None]) -> None:
-        """Go on until the readings of a window are taken."""
+        """Add a window, and call `go_on` until the readings that belong to the window are taken."""
         self.windows.append(window)
         while self._clock() < window.end_s + window.memory_s:
             go_on()
         self._mark()
 
     def learn_memory(self) -> bool:
-        """Compare the sensor's age with what its readings show; True if they are older.
+        """Lengthen `memory_s` if readings are older than the sensor states; return whether so.
 
         The windows so far are then dropped, for they were laid out for a quicker sensor.
 
@@ -216,7 +218,7 @@ class EnergyMeter:
             )
 
     def _require_change(self, cuts: list[Cut]) -> None:
-        """Refuse a power that never changed: a load under its step and a rail that hangs."""
+        """Refuse power readings that never changed: the load is too small or the sensor hangs."""
         first_w = cuts[0].readings[0]
         if not self.sampler.counts and all((cut.readings == first_w).all() for cut in cuts):
             raise MeterError(

@@ -43,7 +43,7 @@ MIN_LONE = 0.1  # of the power above idle: an excursion below that changes nothi
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigure:
-    """Energy of one call above the idle power, from counters and sampled power alike."""
+    """Holds the energy of one call above the idle power, by a counter or by sampled power."""
 
     energy_j: Annotated[Joules, "Energy of one call."]
     standard_error_j: Annotated[Joules, "Its standard error."]
@@ -91,20 +91,20 @@ class EnergyFigure:
 
     @property
     def relative_error(self) -> float:
-        """Standard error over energy."""
+        """Return the standard error over the energy; infinite for an energy of 0."""
         return self.standard_error_j / abs(self.energy_j) if self.energy_j else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The sensor's samples of one window.
+    """Holds the sensor's N samples of one window.
 
     Attributes:
-        times_s, energy_j: The samples within and the window's two edges. A counter's edges lie
-            between the samples around; power keeps its first and last reading until the edge, for
-            the samples around may belong to another state.
-        read_s, readings: The samples only.
-        n_missed: Samples that were due and not taken.
+        times_s, energy_j: Times and accumulated energy of the samples and of the window's two
+            edges, (N + 2,). A counter's edges lie between the samples around; power keeps its first
+            and last reading until the edge, for the samples around may belong to another state.
+        read_s, readings: Times and readings of the samples only, (N,).
+        n_missed: Number of samples that were due and not taken.
     """
 
     times_s: statistics.FloatArray
@@ -115,28 +115,28 @@ class Cut:
 
     @property
     def duration_s(self) -> float:
-        """Length of the window."""
+        """Return the length of the window, in seconds."""
         return float(self.times_s[-1] - self.times_s[0])
 
     @property
     def total_j(self) -> float:
-        """Energy of the window, the idle power's part included."""
+        """Return the energy of the window in J, the part of the idle power included."""
         return float(self.energy_j[-1] - self.energy_j[0])
 
     @property
     def power_w(self) -> float:
-        """Mean power."""
+        """Return the mean power over the window, in W."""
         return self.total_j / self.duration_s
 
 
 def cut_trace(trace: Trace, start_s: float, end_s: float, counts: bool) -> Cut:
-    """Return the part of a trace between two moments, in which there is a sample.
+    """Return the part of a trace between two moments; at least one sample must lie between them.
 
     Args:
-        trace: What the sensor showed.
-        start_s: The first moment.
-        end_s: The second one.
-        counts: Whether the readings are a counter's.
+        trace: All samples of the sensor.
+        start_s: Time of the first moment.
+        end_s: Time of the second moment.
+        counts: Whether the sensor is a counter.
     """
     low, high = np.searchsorted(trace.times_s, [start_s, end_s])
     part = slice(int(low), int(high))
@@ -159,13 +159,13 @@ def cut_trace(trace: Trace, start_s: float, end_s: float, counts: bool) -> Cut:
 def compute_figure(
     sampler: Sampler, idle: list[Cut], work: list[Cut], n_calls: int, memory_s: float
 ) -> EnergyFigure:
-    """Compute the module's formula and its errors.
+    """Compute the energy of one call by the formula of this module, and its errors.
 
     Args:
-        sampler: Whose samples the windows hold.
-        idle: The windows around those of work, one more than these.
+        sampler: Sampler that took the samples of the windows.
+        idle: The idle windows around those of work; one more than these.
         work: The windows of work.
-        n_calls: In all windows of work.
+        n_calls: Number of calls in all windows of work together.
         memory_s: Length of the averages that the windows were laid out for.
     """
     durations = np.array([cut.duration_s for cut in work])
@@ -221,7 +221,7 @@ def _errors(
     weights_s: statistics.FloatArray,
     age_s: float,
 ) -> tuple[dict[str, float], float]:
-    """Return variances of the net energy by origin, in J^2, and the degrees of freedom of all."""
+    """Return the variances of the net energy by origin in J^2, and the sum's degrees of freedom."""
     work_density, work_freedom = statistics.noise_density(
         [(c.times_s, c.energy_j) for c in work], age_s
     )
@@ -264,7 +264,7 @@ def _rounding(cuts: list[Cut], step_w: float) -> float:
 
 
 def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, str, bool]:
-    """Return the sensor's step, its unit, and whether its driver or its readings show it."""
+    """Return the sensor's step, its unit (W or J), and whether the driver states the step."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
@@ -277,7 +277,7 @@ def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, st
 
 
 def _count_lone(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> int:
-    """Count samples of work that stand alone, against the noise of idleness."""
+    """Count samples of work that stand out from both neighbours by more than the idle noise."""
     step = _step(sampler, idle, [])[0]  # a jump to work is not noise
     noise_w = max(statistics.noise_of(_sample_power(sampler, cut)) for cut in idle)
     idle_w = sum(cut.power_w for cut in idle) / len(idle)
@@ -293,7 +293,7 @@ def _count_lone(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> int:
 
 
 def _sample_power(sampler: Sampler, cut: Cut) -> statistics.FloatArray:
-    """Return power as read, or a counter's mean between reads that are not too close."""
+    """Return power in W as read, or a counter's mean power between reads that are not too close."""
     if not sampler.counts:
         return cut.readings
     gaps_s = np.diff(cut.times_s)
@@ -304,7 +304,7 @@ def _sample_power(sampler: Sampler, cut: Cut) -> statistics.FloatArray:
 def _unresolved(
     sampler: Sampler, call_s: float, n_lone: int, n_samples: int, n_missed: int
 ) -> tuple[str, ...]:
-    """List in sentences what this sampling period cannot show, or missed."""
+    """Return sentences on events that the sampling period cannot show, and on missed samples."""
     sentences = []
     if call_s < 2 * sampler.period_s:
         sentences.append(
@@ -330,13 +330,13 @@ def _unresolved(
 
 
 def _renewal_s(cuts: list[Cut]) -> float | None:
-    """Return the shortest renewal that any window shows; those with too few changes show none."""
+    """Return the shortest time in s between renewals in any window; None with too few changes."""
     renewals_s = [statistics.renewal_s(cut.read_s, cut.readings) for cut in cuts]
     return min((s for s in renewals_s if s is not None), default=None)
 
 
 def _stood_still(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> Iterator[str]:
-    """Say what did not move although the load changed."""
+    """Yield sentences on rails and readings that stood still although the load changed."""
     sensor = sampler.sensor
     if isinstance(sensor, ManyRails) and sensor.still_rails:
         yield (
@@ -356,7 +356,7 @@ def _stood_still(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> Iterator
 
 
 def _older(sampler: Sampler, memory_s: float, measured_s: float | None) -> Iterator[str]:
-    """Say that windows were laid out for a quicker sensor than its readings show."""
+    """Yield a sentence if the readings are older than the age for which windows were laid out."""
     if statistics.is_older(measured_s, memory_s, sampler.period_s):
         yield (
             f"readings were renewed every {measured_s:.3g} s, and the windows were laid out for "

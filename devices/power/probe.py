@@ -23,10 +23,10 @@ BOARD, PROCESSOR, GPU = "board", "processor", "gpu"
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A kind of sensor.
+    """Describes a kind of sensor and how to open it.
 
     Attributes:
-        covers: `BOARD` measures GPU and processor together, `PROCESSOR` and `GPU` one of them.
+        covers: Measured part: `BOARD` is GPU and processor together, `PROCESSOR` or `GPU` is one.
         open: Opens the sensor and reads it once; raises MeterError.
     """
 
@@ -47,7 +47,7 @@ METERS = (  # best first among those that cover the same
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kind of sensor: opened, or the error that says why not."""
+    """Holds an opened sensor of one kind, or the error that says why it did not open."""
 
     kind: str
     sensor: PowerSensor | EnergySensor | None
@@ -55,7 +55,7 @@ class Candidate:
 
     @property
     def reason(self) -> str | None:
-        """Why it did not open; None if it did."""
+        """Return the reason why the sensor did not open; None if it did."""
         return None if self.error is None else str(self.error)
 
 
@@ -63,9 +63,9 @@ def probe_sensors(host: Host | None = None, gpu_first: bool = False) -> list[Can
     """Open every kind of sensor, in the order of preference on this machine.
 
     Args:
-        host: Where to look; None is this machine.
-        gpu_first: The work runs on a discrete GPU: prefer its meter, summed with the processor's
-            where both are counters.
+        host: The machine to look at; None is this one.
+        gpu_first: Whether the work runs on a discrete GPU: then the GPU's meter comes first, summed
+            with the processor's where both are counters.
     """
     order = (BOARD, GPU, PROCESSOR) if gpu_first else (BOARD, PROCESSOR, GPU)
     meters = sorted(METERS, key=lambda meter: order.index(meter.covers))

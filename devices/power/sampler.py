@@ -32,14 +32,14 @@ MAX_POWER_W = 1e6  # no machine that is meant draws it; a counter that was reset
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The samples that a sensor showed.
+    """Holds the N samples that were read from a sensor.
 
     Attributes:
-        times_s: When the read of each sample returned, (N,), increasing.
-        readings: W of a power sensor, J of a counter, (N,), as read.
-        energy_j: Accumulated until each sample, (N,): a counter's value, or power integrated by
-            the trapezoid rule.
-        missed_s: Ends of the slots that passed without a sample.
+        times_s: Times when the reads of the samples returned, (N,), increasing.
+        readings: Values as read, (N,): W of a power sensor, J of a counter.
+        energy_j: Energy accumulated until each sample, (N,): a counter's value, or power
+            integrated by the trapezoid rule.
+        missed_s: Ends of the periods (slots) that passed without a sample.
     """
 
     times_s: FloatArray
@@ -49,18 +49,18 @@ class Trace:
 
 
 class Sampler:
-    """Samples of one sensor, taken one by one.
+    """Takes samples of one sensor, one at each call of `sample`.
 
     Args:
-        sensor: Where power or energy is read.
-        clock: Seconds that never run backwards, such as time.monotonic.
-        period_s: Time between samples; None for the shortest that serves the sensor.
+        sensor: Sensor from which power or energy is read.
+        clock: Returns seconds that never run backwards, such as time.monotonic.
+        period_s: Seconds between samples; None for the shortest that serves the sensor.
 
     Attributes:
-        counts: Whether the sensor accumulates by itself.
-        start_s, due_s: When the first sample was due, and the next one is.
-        latest_s: When the latest sample was taken.
-        read: Asks the sensor.
+        counts: Whether the sensor is a counter, which accumulates energy by itself.
+        start_s, due_s: Time when the sampler was made, and time when the next sample is due.
+        latest_s: Time when the latest sample was taken.
+        read: Reads the sensor and returns watts, or joules of a counter.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Sampler:
         self.latest_s = now_s
 
     def _require_possible(self, reading: float, gap_s: float) -> None:
-        """Refuse what no working sensor shows."""
+        """Raise MeterError for a reading, or a pause before it, that no working sensor shows."""
         name = self.sensor.name
         if gap_s > self._max_gap_s:
             raise MeterError(
@@ -156,14 +156,14 @@ class Sampler:
         return Trace(times_s, readings, energy_j, missed_s)
 
     def run(self, wait: Callable[[float], bool]) -> None:
-        """Sample whenever due, until wait(seconds) answers True."""
+        """Take each sample when it is due, until `wait(seconds)` returns True."""
         while not wait(max(0.0, min(self.due_s - self._clock(), 1.0))):
             if self._clock() >= self.due_s:
                 self.sample()
 
 
 class SamplerThread:
-    """A thread that runs a sampler while the context is open."""
+    """Runs a sampler in a thread while the context is open."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._stop = threading.Event()

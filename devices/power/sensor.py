@@ -1,4 +1,4 @@
-"""The two kinds of sensors: of power, and of accumulated energy.
+"""Describe the two kinds of sensors: of power, and of accumulated energy.
 
 A value has an age. A sensor that averages returns the mean power of a stretch of time, and keeps
 that mean until the next one is finished; how often it is worth reading is another question.
@@ -16,27 +16,27 @@ from typing import Protocol, runtime_checkable
 
 
 class RailSensor(Protocol):
-    """The part that power and energy sensors share."""
+    """Describes the properties that power and energy sensors share."""
 
     @property
     def name(self) -> str:
-        """Name of the meter, for the report."""
+        """Return the name of the meter, for the report."""
 
     @property
     def rails(self) -> tuple[str, ...]:
-        """Names of the rails or domains that are summed."""
+        """Return the names of the rails or domains that are summed."""
 
     @property
     def scope(self) -> str:
-        """A sentence on what the sum covers and what it leaves out."""
+        """Return words on what the sum covers and what it leaves out."""
 
     @property
     def period_s(self) -> float:
-        """Time between two reads that is worth while, or that a read takes."""
+        """Return the shortest time in s between two reads that is useful, or that a read takes."""
 
     @property
     def memory_s(self) -> float:
-        """Length of the averages that it returns; of a counter, the time between two renewals.
+        """Return the length in s of the sensor's averages; of a counter, the time between renewals.
 
         A value shows nothing that is more than two of these lengths old; 0 is a fresh value.
         """
@@ -44,55 +44,55 @@ class RailSensor(Protocol):
 
 @runtime_checkable
 class PowerSensor(RailSensor, Protocol):
-    """A sensor of the present power."""
+    """Describes a sensor of the present power."""
 
     @property
     def step_w(self) -> float | None:
-        """Smallest difference that it can show; None where the driver does not report it."""
+        """Return the smallest difference in W that is shown; None where no driver states it."""
 
     def read_w(self) -> float:
-        """Return watts, which may be negative near zero; raises MeterError when unreadable."""
+        """Return the power in W, maybe negative near zero; raises MeterError when unreadable."""
 
 
 @runtime_checkable
 class ManyRails(Protocol):
-    """A sensor that reports whether each of its rails moves."""
+    """Describes a sensor that reports whether each of its rails moves."""
 
     @property
     def still_rails(self) -> tuple[str, ...]:
-        """Rails whose reading has never changed."""
+        """Return the names of the rails whose reading has never changed."""
 
 
 class RailWatch:
-    """Which rails have moved since the first reading."""
+    """Keeps which rails have moved since the first reading."""
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}
         self._moved: set[str] = set()
 
     def see(self, readings: Mapping[str, float]) -> None:
-        """Compare readings by rail with the first ones."""
+        """Compare readings, by the rail's name, with the first ones; note which rails moved."""
         for rail, reading in readings.items():
             if self._first.setdefault(rail, reading) != reading:
                 self._moved.add(rail)
 
     @property
     def still(self) -> tuple[str, ...]:
-        """Rails whose reading has never changed."""
+        """Return the names of the rails whose reading has never changed."""
         return tuple(rail for rail in self._first if rail not in self._moved)
 
 
 @runtime_checkable
 class EnergySensor(RailSensor, Protocol):
-    """A counter of energy, which misses nothing between two reads."""
+    """Describes a counter of energy, which misses nothing between two reads."""
 
     @property
     def step_j(self) -> float:
-        """Smallest difference that it can show."""
+        """Return the smallest difference that the counter can show, in J."""
 
     @property
     def max_gap_s(self) -> float:
-        """Longest pause between two reads after which the sum is still certain."""
+        """Return the longest pause in s between two reads after which the sum is still certain."""
 
     def read_j(self) -> float:
-        """Return joules since the sensor was opened; raises MeterError when unreadable."""
+        """Return the joules used since the sensor was opened; raises MeterError when unreadable."""

@@ -38,7 +38,7 @@ def noise_density(
         memory_s: Length of the sensor's averages.
 
     Returns:
-        The density, and its degrees of freedom.
+        The variance in W^2 s, and the degrees of freedom of this estimate.
     """
     total_s = sum(float(times[-1] - times[0]) for times, _ in windows)
     n_samples = sum(len(times) for times, _ in windows)
@@ -64,9 +64,9 @@ def noise_density(
 
 
 def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float) -> FloatArray:
-    """Return the mean power of each block less the window's, times the root of the block's length.
+    """Return each block's mean power less the window's, times the root of the block's length, (m,).
 
-    Their squares estimate the long-run variance. There are at least two, (m,).
+    The squares estimate the long-run variance. A window has at least two blocks.
     """
     n = max(2, round(float(times_s[-1] - times_s[0]) / block_s))
     edges = np.linspace(times_s[0], times_s[-1], n + 1)
@@ -76,7 +76,7 @@ def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float)
 
 
 def renewal_s(times_s: FloatArray, readings: FloatArray) -> float | None:
-    """Return how much time lies between two renewals of a reading; None with too few changes.
+    """Return how many seconds lie between two renewals of a reading; None with too few changes.
 
     Where every renewal changes the reading, this is the time between changes. Where a coarse step
     hides many of them, the shortest times show it, hence the low quantile.
@@ -105,7 +105,7 @@ def student_95(freedom: float) -> float:
 
 
 def rounding_w(readings_w: FloatArray, step_w: float) -> float:
-    """Return the deviation that only rounding to multiples of step_w gives to a mean.
+    """Return the standard deviation in W that rounding to multiples of step_w gives to a mean.
 
     A reading that stands still hides up to half a step, the same one all along: step / sqrt(12).
     Noise wider than the step averages that away, as exp(-2 (pi deviation / step)^2); of the
@@ -116,13 +116,13 @@ def rounding_w(readings_w: FloatArray, step_w: float) -> float:
 
 
 def smallest_difference(readings: FloatArray) -> float:
-    """Return the smallest difference between readings, which stands for an unknown step."""
+    """Return the smallest difference between readings, which stands for an unknown step; else 0."""
     levels = np.unique(readings)
     return float(np.diff(levels).min()) if len(levels) > 1 else 0.0
 
 
 def noise_of(power_w: FloatArray) -> float:
-    """Return the deviation between neighbouring samples in watts; few outliers do not move it."""
+    """Return the noise of samples in watts from differences of neighbours, robust to outliers."""
     if len(power_w) < 3:
         return 0.0
     return 1.4826 * float(np.median(np.abs(np.diff(power_w)))) / math.sqrt(2)

@@ -20,15 +20,21 @@ GOLDEN = 0.6180339887498949
 
 
 def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.floating[Any]]:
-    """Return numbers in [0, 1): multiples of the golden ratio, because numpy.random loads 6 MB."""
+    """Return evenly spread numbers in [0, 1), made without numpy.random, which loads 6 MB."""
     return (np.arange(math.prod(shape)).reshape(shape) * GOLDEN + seed) % 1.0
 
 
 class ProfilePoints:
-    """Points in the bundle's raw units, one after the other, in fixed buffers.
+    """Provides points in the bundle's raw units, one after the other, in fixed buffers.
 
     They are spread over +-sqrt(3) scale units (mean 0, variance 1), or over the range that the kind
     of prediction demands of x. What the model does not take (x, y or targets) is None.
+
+    Attributes:
+        x, y: The present point, (1, X) and (1, Y); with S streams (S, 1, X) and (S, 1, Y).
+        target: One target of a query, (1, X).
+        targets: As many targets as a query takes at most, (T, X).
+        chunk: x (C, X) and y (C, Y) of `n_chunk` = C points.
     """
 
     def __init__(self, manifest: Manifest):
@@ -59,7 +65,7 @@ class ProfilePoints:
         self.turn()
 
     def turn(self) -> None:
-        """Go to the next point: x (1, X) and y (1, Y), streams leading if there are several."""
+        """Set x (1, X) and y (1, Y) to the next point; with S streams (S, 1, X) and (S, 1, Y)."""
         self._index = (self._index + 1) % N_POINTS
         rows = slice(self._index, self._index + 1)
         self.x, self.y = (None if a is None else a[..., rows, :] for a in self._all)
@@ -68,16 +74,16 @@ class ProfilePoints:
 
 
 def _nothing() -> None:
-    """Prepare nothing."""
+    """Do nothing, before a step that needs no preparation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """A step to time: `run`, after an untimed `before`.
+    """Describes a step to time: `run` is timed, and `before`, called before each run, is not.
 
     Attributes:
-        name: Unique in a profile.
-        what: What is timed, in words.
+        name: Name of the step, unique in a profile.
+        what: Description of the timed step, in words.
         n: Number of timed runs.
         n_points: Points or targets of one call, per stream.
     """
@@ -93,9 +99,10 @@ class TimedCall:
 def calls_of(
     stream: Stream, points: ProfilePoints, n_updates: int, n_queries: int
 ) -> list[TimedCall]:
-    """Return every call of a bundle: first an arriving point and its bare graph, last a whole row.
+    """Return the calls to time: first an arriving point and its bare graph, last a whole row.
 
-    A model of the filtering kind has only the first two, and what runs between two of its steps.
+    A bare graph is run by `Stream.run_step` on the present buffers, and commits nothing. A model of
+    the filtering kind has the first two calls, and the graphs that consolidate its state.
     """
     manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"
@@ -107,7 +114,7 @@ def calls_of(
     n_chunk = points.n_chunk
 
     def turn() -> None:
-        """Prepare the next point; a state that would refuse it starts over."""
+        """Go to the next point; reset a state that has no room for it."""
         points.turn()
         if stream.room is not None and stream.room < n_chunk:
             stream.reset()

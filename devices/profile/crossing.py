@@ -1,4 +1,4 @@
-"""Find the rate from which one backend needs less power than another, with its uncertainty.
+"""Find the rate of arrivals from which one backend needs less power than another, and its error.
 
     power of B less A
       +  │ ┬
@@ -27,10 +27,12 @@ from edgefold.runtime.record_fields import Hertz, Watts, one_of
 
 @dataclass(frozen=True, slots=True)
 class PowerPoint:
-    """Power above idle of one backend at one rate.
+    """Holds the power above idle of one backend at one rate of arrivals.
 
     Attributes:
-        interval_95_w: Half the width of the 95 % interval.
+        rate_hz: Arrivals a second.
+        power_w: Mean power above idle, in watts.
+        interval_95_w: Half the width of the 95 % interval of the power, in watts.
     """
 
     rate_hz: float
@@ -40,7 +42,7 @@ class PowerPoint:
 
 @dataclass(frozen=True, slots=True)
 class PowerDifference:
-    """PowerDifference of two powers at one rate."""
+    """Holds how far the powers of backends `a` and `b` lie apart at one rate of arrivals."""
 
     rate_hz: Annotated[Hertz, "Arrivals a second."]
     power_w: Annotated[Watts, "Power of b less that of a."]
@@ -50,7 +52,7 @@ class PowerDifference:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Which of two backends needs less power at which rates."""
+    """Reports which of two backends needs less power at which rates of arrivals."""
 
     a: Annotated[str, "Label of the one."]
     b: Annotated[str, "Label of the other."]
@@ -82,7 +84,7 @@ class Crossing:
 def find_crossing(
     a: str, b: str, of_a: Sequence[PowerPoint], of_b: Sequence[PowerPoint]
 ) -> Crossing:
-    """Compare two backends at the rates at which both were measured."""
+    """Compare two backends, labelled `a` and `b`, at the rates at which both were measured."""
     powers = {point.rate_hz: point for point in of_a}
     differences = tuple(
         _difference(a, b, powers[point.rate_hz], point)
@@ -130,8 +132,9 @@ def _difference(a: str, b: str, of_a: PowerPoint, of_b: PowerPoint) -> PowerDiff
 
 
 def _first_zero(line: Sequence[tuple[float, float, float]], share: float) -> float:
-    """Return the first rate at which a falling line, less a share of its half-width, meets 0.
+    """Return the first rate in Hz at which a falling line, less a share of its half-width, meets 0.
 
+    Points of the line are (rate in Hz, difference in W, half the width of its interval in W).
     Between two points with independent errors the half-width is the root of the sum of the squares
     of their weighted ones. So the line less its half-width bends down: it meets 0 once at most.
     """

@@ -27,20 +27,20 @@ from edgefold.devices.power.sampler import Sampler, SamplerThread
 from edgefold.runtime.errors import MeterError
 from edgefold.runtime.record_fields import MISSING, Seconds, ShareOfOne, Watts, as_json
 
-WORK_S = 5.0  # of the first round
-WORK_MEMORIES = 20  # of it, if there is room: what one average hides at its ends is then 2 %
-MAX_WORK_S = 30.0  # of any round: idle power is taken as even between two idle windows
-MAX_EXCESS = 1e3  # of the error over its target: MAX_WORK_S holds long before, and squares overflow
-IDLE_SHARE = 0.6  # of the work of the same round
-SPARE = 1.01  # over what is needed, so that no window falls short by a rounding
-N_POINTS = 600  # of the power over time, at most
+WORK_S = 5.0  # work of the first round
+WORK_MEMORIES = 20  # sensor averages in the first round's work: its ends then hide 2 %
+MAX_WORK_S = 30.0  # work of any round: idle power is taken as even between two idle windows
+MAX_EXCESS = 1e3  # error over its target, at most: larger squares overflow, and MAX_WORK_S holds
+IDLE_SHARE = 0.6  # time of idleness over that of work in the same round
+SPARE = 1.01  # factor on the shortest window, so that none falls short by a rounding
+N_POINTS = 600  # points of the power over time, at most
 
 Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class TriedSensor:
-    """One kind of sensor."""
+    """Describes one kind of power sensor that was tried, and whether it opened."""
 
     kind: Annotated[str, "Its name."]
     opened: Annotated[bool, "Whether it opened."]
@@ -49,7 +49,7 @@ class TriedSensor:
 
 @dataclass(frozen=True, slots=True)
 class CallEnergy(EnergyFigure):
-    """Energy of one call above the idle power."""
+    """Holds the energy that one call takes above the idle power, and how certain it is."""
 
     relative_error_: Annotated[
         ShareOfOne | None, "Standard error over energy; null for an energy of 0."
@@ -60,7 +60,7 @@ class CallEnergy(EnergyFigure):
 
 @dataclass(frozen=True, slots=True)
 class PowerWindow:
-    """One window."""
+    """Describes one stretch of time in which either one step ran again and again, or nothing."""
 
     what: Annotated[str, "`idle`, or the step."]
     start_s: Annotated[Seconds, "Start."]
@@ -69,7 +69,7 @@ class PowerWindow:
 
 @dataclass(frozen=True, slots=True)
 class PowerSamples:
-    """Power over time."""
+    """Holds the power over the time of the measurement, and the times of steps and idleness."""
 
     time_s: Annotated[list[Annotated[Seconds, "A time."]], "Middle of each sample, from the start."]
     power_w: Annotated[list[Annotated[Watts, "Power."]], "Mean power of each sample."]
@@ -78,7 +78,7 @@ class PowerSamples:
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredEnergy:
-    """Energy of the steps, or why there is none. The field of a step's name has its figure."""
+    """Holds the energy of each step in the field of its name, or the reason why there is none."""
 
     sensor: Annotated[str | None, "Name of the sensor; null without one."] = None
     replay: Annotated[
@@ -103,12 +103,12 @@ class MeasuredEnergy:
 
 @dataclass(frozen=True, slots=True)
 class EnergyOptions:
-    """Required certainty of the measurement, and the time it may take.
+    """Holds how certain the measured energy must be, and how long its measurement may take.
 
     Attributes:
-        target: Standard error over energy at which a step is done.
-        limit_s: For all steps together.
-        replay: A recording that replaces the sensor.
+        target: Standard error over energy at which the measurement of a step ends.
+        limit_s: Seconds that the measurements of all steps may take together.
+        replay: Path of a recording that replaces the sensor; None reads a sensor.
     """
 
     target: float = 0.05
@@ -118,7 +118,7 @@ class EnergyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The clock, and what runs the sampler; tests pass simulated ones."""
+    """Holds the clock, the sleep and what runs the sampler; tests pass simulated ones."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -132,14 +132,14 @@ def measure_energy(
     probe: Callable[[], list[Candidate]],
     driver: Driver | None = None,
 ) -> dict[str, Any]:
-    """Return `MeasuredEnergy` as plain JSON: the steps' energy, or the reason why there is none.
+    """Measure the energy of each step; return `MeasuredEnergy` as JSON, with the reason for gaps.
 
     Args:
-        steps: What is measured, by name.
-        options: How certain, and how long at most.
+        steps: The functions to measure, by their names.
+        options: How certain the energy must be, and how long the measurement may take.
         progress: Called with a line at each stage.
         probe: Finds the sensors, where no recording replaces them.
-        driver: Time; None for the real one.
+        driver: Clock, sleep and sampler; None for the real ones.
     """
     driver = driver or Driver()
     record = MeasuredEnergy(
@@ -168,7 +168,7 @@ def measure_energy(
 def find_candidates(
     replay: str | None, driver: Driver, probe: Callable[[], list[Candidate]]
 ) -> list[Candidate]:
-    """Return the recording that replaces the sensors, or what `probe` finds.
+    """Return the recording as the only sensor; without a recording, the sensors that `probe` finds.
 
     Raises:
         MeterError: The recording cannot be read.
@@ -185,7 +185,7 @@ def _measure_steps(
     driver: Driver,
     progress: Callable[[str], None],
 ) -> None:
-    """Add each step's figure to the record as soon as it is known, and all samples at the end."""
+    """Measure each step and add its energy to the record at once, and all samples at the end."""
     owners: list[str] = []
     with driver.sampling(meter.sampler):
         for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
@@ -198,7 +198,7 @@ def _measure_steps(
 
 
 class _Rounds:
-    """Rounds of one step."""
+    """Measures one step in rounds of work and idleness, until its energy is certain enough."""
 
     def __init__(self, meter: EnergyMeter, driver: Driver, target: float, limit_s: float) -> None:
         self._meter, self._driver = meter, driver
@@ -207,11 +207,11 @@ class _Rounds:
 
     @property
     def seconds(self) -> float:
-        """Time spent on the step so far."""
+        """Return the time spent on the step so far, in seconds."""
         return self._driver.clock() - self._start_s
 
     def measure(self, name: str, step: Step, progress: Callable[[str], None]) -> EnergyFigure:
-        """Measure rounds until the target or the limit is reached.
+        """Measure rounds of a step until its error reaches the target or its time the limit.
 
         Raises:
             MeterError: The limit has no room for one round, or the sensor failed.
@@ -243,7 +243,7 @@ class _Rounds:
 
     @property
     def _least_s(self) -> tuple[float, float]:
-        """The shortest windows of work and of idleness."""
+        """Return the lengths of the shortest windows of work and of idleness, in seconds."""
         return self._meter.min_work_s * SPARE, self._meter.min_idle_s * SPARE
 
     def _idle(self, idle_s: float, progress: Callable[[str], None]) -> None:
@@ -251,7 +251,7 @@ class _Rounds:
         self._meter.idle(self._driver.sleep, idle_s)
 
     def _plan(self, name: str, n_idle: int) -> tuple[float, float]:
-        """Return the lengths of the first round's windows of work and of idleness."""
+        """Return the lengths of the first round's windows of work and of idleness, in seconds."""
         meter = self._meter
         least_work_s, least_idle_s = self._least_s
         left_s, margin_s = self._limit_s - self.seconds, (n_idle + 1) * meter.margin_s
@@ -279,7 +279,7 @@ def _call_energy(figure: EnergyFigure, target: float, seconds: float) -> CallEne
 
 
 def _samples(meter: EnergyMeter, owners: list[str]) -> PowerSamples:
-    """Return power over time, thinned to means, and what each window was; times from the start."""
+    """Return the power over time as up to `N_POINTS` means, and all windows; the start is 0 s."""
     trace, start_s = meter.sampler.trace(), meter.sampler.start_s
     n = min(N_POINTS, len(trace.times_s) - 1)
     at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))

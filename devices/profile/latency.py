@@ -38,7 +38,7 @@ Interval = Annotated[
 
 
 class Timer:
-    """Times one step into an array that is allocated and resident before the first call."""
+    """Times up to `n` calls of a step into an array that is resident before the first call."""
 
     def __init__(self, n: int):
         self._taken_ns = np.full(n, -1, np.int64)
@@ -54,13 +54,13 @@ class Timer:
 
     @property
     def taken_ns(self) -> TimeArray:
-        """The latencies so far, in order."""
+        """Return the times of the calls so far, in their order, as nanoseconds (calls,)."""
         return self._taken_ns[: self._n]
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Times of one step."""
+    """Holds the times of one step: quantiles with intervals, late calls and a histogram."""
 
     name: Annotated[str, "Name of the step, as gates take it."]
     what: Annotated[str, "What was timed, in words."]
@@ -86,7 +86,7 @@ class Latency:
 
 
 def summarise(name: str, what: str, n_points: int, taken_ns: TimeArray, rate_hz: float) -> Latency:
-    """Return quantiles, misses at an arrival rate, and a histogram."""
+    """Summarise a step's times (N,) in ns: quantiles, calls too slow for `rate_hz`, a histogram."""
     taken_s = np.maximum(taken_ns, 1) / 1e9
     p50, p90, p99, p999 = (float(q) for q in np.quantile(taken_s, (0.5, 0.9, 0.99, 0.999)))
     low = math.floor(math.log10(taken_s.min()) * BINS_PER_DECADE)
@@ -123,10 +123,10 @@ def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval:
 
     Args:
         taken_s: Times in the order of the calls.
-        share: Of the quantile, as 0.99.
+        share: Share of the times that lie below the quantile, such as 0.99.
 
     Returns:
-        Both ends; None for an end that lies outside of what was seen. None for fewer than ten
+        Both ends in seconds; None for an end outside of the times seen. None for fewer than ten
         calls.
     """
     n_blocks = min(N_BLOCKS, len(taken_s) // 2)
@@ -150,7 +150,7 @@ def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The first step along the stream, in up to 100 blocks of calls."""
+    """Holds quantiles of the first step's times along the stream, in up to 100 blocks of calls."""
 
     calls: Annotated[list[Annotated[Count, "Calls."]], "Number of the last call of each block."]
     p50_s: Annotated[list[Annotated[Seconds, "A median."]], "Median of each block."]
@@ -159,7 +159,7 @@ class Timeline:
 
 
 def timeline(taken_ns: TimeArray) -> Timeline:
-    """Return quantiles of up to `N_TIMELINE` blocks."""
+    """Cut a step's times (N,) in ns into up to `N_TIMELINE` blocks; return quantiles of each."""
     blocks = np.array_split(taken_ns / 1e9, min(N_TIMELINE, len(taken_ns)))
     p50, p99 = np.array([np.quantile(block, (0.5, 0.99)) for block in blocks]).T.tolist()
     return Timeline(

@@ -1,4 +1,4 @@
-"""Measure a stream at its own rate: predict, then learn, sleep until the next arrival.
+"""Measure a stream at its own rate: predict, learn, then sleep until the next arrival (row).
 
     rate 1                                                               rate 2
     ─ idle ─ A ─ idle ─ B ─ idle ─ B ─ idle ─ A ─ idle ─ A ─ ... ─ idle ─ A ─ idle ─ ...
@@ -48,26 +48,26 @@ from edgefold.runtime.record_fields import (
 if TYPE_CHECKING:
     from edgefold.devices import EnergyFigure
 
-SECONDS = 60.0  # of each backend at each rate,
+SECONDS = 60.0  # time of each backend at each rate,
 MAX_SECONDS = 300.0  # or as many as MIN_FOR_P99 arrivals take, but not more than this
-N_BLOCKS = 4  # of each backend at each rate
-IDLE_SHARE = 0.5  # of a block
-SETTLE_S = 1.0  # of arrivals before each block: governors look at the load every 10 to 100 ms
+N_BLOCKS = 4  # blocks of each backend at each rate
+IDLE_SHARE = 0.5  # time of an idle window over that of a block
+SETTLE_S = 1.0  # arrivals before each block: governors look at the load every 10 to 100 ms
 CLOCKS_EVERY_S = 1.0
-ROOM_SHARE = 0.2  # of the period, left until the next arrival, for reading the clocks
+ROOM_SHARE = 0.2  # share of the period that must be left before clocks are read
 WARM_UP = 50  # arrivals without a pause, once
 SPARE_S = 10.0  # of arrivals beyond those asked for, which a meter may add around its windows
 
 
 @dataclass(frozen=True, slots=True)
 class PacedOptions:
-    """The backends to measure, and the rates.
+    """Holds the backends to measure, the rates of arrivals, and the time for each of them.
 
     Attributes:
-        rates_hz: Arrivals a second.
-        backends: The backends that take turns.
-        seconds: Of each backend at each rate; None chooses by `seconds_at`.
-        replay: A recording that replaces the sensor.
+        rates_hz: The rates, in arrivals a second.
+        backends: The backends, whose blocks of arrivals are measured in turn.
+        seconds: Seconds for each backend at each rate; None chooses them by `seconds_at`.
+        replay: Path of a recording that replaces the sensor; None reads a sensor.
     """
 
     rates_hz: tuple[float, ...]
@@ -76,7 +76,7 @@ class PacedOptions:
     replay: str | None = None
 
     def seconds_at(self, rate_hz: float) -> float:
-        """Return the seconds for which one backend is measured at a rate."""
+        """Return for how many seconds each backend is measured at a rate."""
         if self.seconds is not None:
             return self.seconds
         return min(MAX_SECONDS, max(SECONDS, MIN_FOR_P99 / rate_hz))
@@ -84,7 +84,7 @@ class PacedOptions:
 
 @dataclass(frozen=True, slots=True)
 class GovernorState:
-    """Rules of the clocks before; null where the machine does not show them."""
+    """Describes what sets the clocks at one moment; null where the machine does not show it."""
 
     cpu_governor: Annotated[str | None, "Governor of the first core."]
     gpu_governor: Annotated[str | None, "Governor of the GPU."]
@@ -94,7 +94,7 @@ class GovernorState:
 
 @dataclass(frozen=True, slots=True)
 class Governors:
-    """Rules of the clocks."""
+    """Describes what set the clocks before the measurement and after it."""
 
     before: GovernorState
     after: Annotated[GovernorState, "Rules of the clocks after."]
@@ -102,7 +102,7 @@ class Governors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedRecord:
-    """The stream at its own rate, asleep between arrivals: --paced."""
+    """Holds the measurement of a stream at its own rate, asleep between arrivals (`--paced`)."""
 
     what: Annotated[
         str, "What an arrival does: row (a query with its refresh, then an update) or step."
@@ -128,12 +128,13 @@ class PacedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Time, sensors and clocks; tests pass simulated ones.
+    """Holds the access to time, sensors and the machine's files; tests pass simulated ones.
 
     Attributes:
-        cpu_s: Processor time of this process.
-        probe: Finds the sensors; None for this machine's.
-        root: What /proc and /sys start from.
+        driver: The clock, the sleep and what runs the sampler.
+        cpu_s: Returns the processor time of this process, in seconds.
+        probe: Finds the sensors; None looks for those of this machine.
+        root: Folder that holds /proc and /sys.
     """
 
     driver: Driver = field(default_factory=Driver)
@@ -149,10 +150,10 @@ def measure_bundle(
     progress: Callable[[str], None],
     expect_hash: str | None = None,
 ) -> dict[str, Any]:
-    """Open a bundle on each backend and measure them; see `measure_paced` for the record.
+    """Open a bundle on each backend, measure all of them, and return `PacedRecord` as plain JSON.
 
     A backend that does not open is listed in `refused`, by its label, and the others are measured.
-    "auto" has the label of what it opened.
+    The label of "auto" names the backend that it opened.
 
     Raises:
         BundleError: The bundle does not open.
@@ -186,7 +187,7 @@ def measure_bundle(
 
 
 def _arrival(stream: Stream) -> TimedCall:
-    """Return what one arrival does, after a warm-up."""
+    """Return the call that one arrival makes, after it was run `WARM_UP` times."""
     calls = calls_of(stream, ProfilePoints(stream.manifest), 1, 1)
     call = next(call for call in calls if call.name in ("row", "step"))
     for _ in range(WARM_UP):
@@ -202,14 +203,14 @@ def measure_paced(
     progress: Callable[[str], None],
     surroundings: Surroundings | None = None,
 ) -> dict[str, Any]:
-    """Measure calls in turns at each rate; Ctrl-C ends it and keeps what was measured.
+    """Measure the backends' calls in turn at each rate; Ctrl-C ends this and keeps the results.
 
     Args:
-        calls: What an arrival does on each backend, by its label.
-        reports: What each backend reports of itself, by the same labels.
-        options: Rates and times; its backends are not looked at.
+        calls: The call that an arrival makes on each backend, by the backend's label.
+        reports: The report of each backend about itself, by the same labels.
+        options: Rates and times; the field `backends` is not used.
         progress: Called with a line at each block.
-        surroundings: None for this machine.
+        surroundings: Access to time, sensors and files; None for those of this machine.
 
     Returns:
         `PacedRecord` as plain JSON; `refused` is empty.
@@ -258,7 +259,7 @@ def _governor(root: Path) -> GovernorState:
 
 
 class _Run:
-    """One backend at one rate, over all its blocks."""
+    """Collects the measurements of one backend at one rate over all its blocks."""
 
     def __init__(self, label: str, rate_hz: float, pacer: Pacer, clocks: ClockSamples):
         self.label, self.rate_hz, self.pacer, self.clocks = label, rate_hz, pacer, clocks
@@ -267,7 +268,7 @@ class _Run:
         self.n_blocks, self.duration_s, self.cpu_s = 0, 0.0, 0.0
 
     def record(self) -> PacedRun:
-        """Return everything that was measured."""
+        """Return everything that was measured in this run, for the record."""
         return PacedRun(
             rate_hz=self.rate_hz,
             backend=self.label,
@@ -282,7 +283,7 @@ class _Run:
 
 
 class _Turns:
-    """Runs the blocks of all backends at one rate after the other."""
+    """Measures the backends in blocks of arrivals that take turns, one rate after the other."""
 
     def __init__(
         self,
@@ -298,7 +299,7 @@ class _Turns:
         self.watch = ValidityWatch(world.root)
 
     def measure(self, rate_hz: float, runs: list[_Run]) -> None:
-        """Measure every backend at a rate; each one's run is appended before it begins."""
+        """Measure every backend at one rate; append each one's run to `runs` at the beginning."""
         seconds, driver = self._options.seconds_at(rate_hz), self._world.driver
         least_s = self._meter.min_work_s * SPARE if self._meter else 0.0
         n_blocks = max(1, min(N_BLOCKS, int(seconds / max(least_s, 2 / rate_hz))))
@@ -342,7 +343,7 @@ class _Turns:
         return max(least_s, IDLE_SHARE * block_s)
 
     def _add_figure(self, run: _Run, first: int) -> None:
-        """Add the energy of the windows from `first` on; one without idleness after it is lost."""
+        """Add to `run` the energy of the windows from `first` on, up to the last idle one."""
         if self._meter is None:
             return
         windows = self._meter.windows
@@ -383,7 +384,7 @@ class _Turns:
 
     @contextmanager
     def _noted(self, run: _Run) -> Iterator[None]:
-        """Note arrivals, and the time and processor time until then, also if interrupted."""
+        """Note arrivals of `run` in this block; then add its time and processor time to `run`."""
         world = self._world
         start_s, start_cpu_s = world.driver.clock(), world.cpu_s()
         run.pacer.is_noting = True
@@ -396,7 +397,7 @@ class _Turns:
 
 
 def _order(labels: Sequence[str], n_blocks: int) -> list[str]:
-    """Return A B, B A, A B, ...: over two rounds a steady drift adds the same to both."""
+    """Return the labels in the order A B, B A, ...: a steady drift then meets backends alike."""
     return [
         label
         for n in range(n_blocks)

@@ -33,7 +33,7 @@ MAX_SKIPPED = 0.01  # of the arrivals: beyond it the power is not that of the ra
 
 @dataclass(frozen=True, slots=True)
 class PacedPower:
-    """Power above idle; null without a sensor."""
+    """Holds the mean power above idle and the energy of an arrival; null without a sensor."""
 
     power_above_idle_w: Annotated[Watts, "Mean power."]
     power_interval_95_w: Annotated[Watts, "Half the width of its interval."]
@@ -55,13 +55,15 @@ def open_meter(
     driver: Driver,
     find: Callable[[], list[Candidate]] | None = None,
 ) -> tuple[EnergyMeter | None, dict[str, Any]]:
-    """Return a meter on the first sensor that opens, and fields of `PacedRecord` about it.
+    """Open the first sensor that works; return its meter and the fields of `PacedRecord` about it.
+
+    Without a sensor the meter is None, and the only field is the `reason`.
 
     Args:
-        replay: A recording that replaces the sensor.
-        gpu_first: Some of the work runs on a GPU.
-        driver: Its clock is the meter's.
-        find: Finds the sensors; None for this machine's.
+        replay: Path of a recording that replaces the sensor; None reads a sensor.
+        gpu_first: Whether some of the work runs on a GPU.
+        driver: Holds the clock that the meter uses.
+        find: Finds the sensors; None looks for those of this machine.
     """
     try:
         probed = find or partial(probe_sensors, gpu_first=gpu_first)
@@ -80,7 +82,7 @@ def open_meter(
 
 
 def combine(figures: Sequence[EnergyFigure]) -> PacedPower | None:
-    """Add up the blocks of one backend at one rate; None if there are none."""
+    """Return power and energy over all blocks of one backend at one rate; None without blocks."""
     if not figures:
         return None
     net_j = [figure.energy_j * figure.n_calls for figure in figures]
@@ -109,7 +111,7 @@ def combine(figures: Sequence[EnergyFigure]) -> PacedPower | None:
 
 @dataclass(frozen=True, slots=True)
 class PacedRun:
-    """One backend at one rate."""
+    """Holds the measurement of one backend at one rate of arrivals."""
 
     rate_hz: Annotated[Hertz, "Arrivals a second."]
     backend: Annotated[str, "Label of the backend."]
@@ -131,17 +133,17 @@ def compare_power(
     on_gpu: Mapping[str, bool],
     sensor: Mapping[str, Any],
 ) -> Crossing:
-    """Compare two backends by their power above idle, or say why they do not compare.
+    """Compare two backends by their power above idle, or return why they cannot be compared.
 
     A sensor that covers only the processor or the GPU says nothing of work that moves between
     them. A rate that a backend does not keep up with is left out.
 
     Args:
-        a: A backend's label.
-        b: Another one's.
-        runs: The record's.
-        on_gpu: Whether a backend runs on a GPU, by its label.
-        sensor: The description that `open_meter` returned.
+        a: Label of the first backend.
+        b: Label of the second backend.
+        runs: All measured runs, of these and other backends.
+        on_gpu: Whether each backend runs on a GPU, by its label.
+        sensor: The fields about the sensor that `open_meter` returned.
     """
     if not sensor.get("sensor"):
         return Crossing(a, b, "none", reason="there is no power sensor")
@@ -165,5 +167,5 @@ def _points(label: str, runs: Sequence[PacedRun]) -> list[PowerPoint]:
 
 
 def keeps_up(latency: ArrivalTimes) -> bool:
-    """Whether few enough arrivals were skipped for the rate to be the requested one."""
+    """Return whether so few arrivals were skipped that the rate was the requested one."""
     return latency.n_skipped <= MAX_SKIPPED * latency.n

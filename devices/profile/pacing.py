@@ -1,4 +1,4 @@
-"""Run arrivals at a fixed rate, sleeping between them, and note when each was due, began and ended.
+"""Run arrivals (rows of a sensor) at a fixed rate; note when each was due, began and ended.
 
     due          due          due          due
     ─┬────┬──────┬────────────┬────┬───────┬──> time
@@ -6,7 +6,7 @@
      └ asleep ... woken late ─┘    └ from due: lateness of the timer and the arrival's work
 
 Nothing spins: between two arrivals the process sleeps, so that clocks and idle states are those of
-a stream at this rate. An arrival whose successor is already due when its turn comes is skipped: a
+a stream at this rate. An arrival whose successor is already due before it can begin is skipped: a
 sensor does not wait, and arrivals one after the other would not be this rate.
 """
 
@@ -33,7 +33,7 @@ COARSE_HZ = 100e6
 
 @dataclass(frozen=True, slots=True)
 class ArrivalQuantiles:
-    """Quantiles of times, null where there are too few; the intervals hold 95 %."""
+    """Holds quantiles of times in seconds, with 95 % intervals; null for too few times."""
 
     p50_s: Annotated[Seconds | None, "Median."]
     p90_s: Annotated[Seconds | None, "90 % quantile."]
@@ -45,7 +45,7 @@ class ArrivalQuantiles:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalTimes:
-    """Times of arrivals."""
+    """Holds how long arrivals at one rate waited for their answers, and how many were skipped."""
 
     n: Annotated[Count, "Arrivals."]
     n_late: Annotated[Count, "Answers that came when the next arrival was due."]
@@ -57,7 +57,7 @@ class ArrivalTimes:
 
 @dataclass(frozen=True, slots=True)
 class ClockCount:
-    """One clock."""
+    """Holds how often one clock frequency was read."""
 
     frequency_hz: Annotated[Hertz, "The clock; 0 is a GPU that is off."]
     n: Annotated[Count, "Readings."]
@@ -65,24 +65,27 @@ class ClockCount:
 
 @dataclass(frozen=True, slots=True)
 class ClockCounts:
-    """Clocks while it ran, slowest first; empty where the machine shows none."""
+    """Holds the clocks while the stream ran, slowest first; empty where the machine shows none."""
 
     cpu: Annotated[list[ClockCount], "Clocks of the cores while the stream ran."]
     gpu: Annotated[list[ClockCount], "Clocks of the GPU while the stream ran."]
 
 
 class Pacer:
-    """Arrivals of one call at one rate; the arrays of times are allocated and resident at once.
+    """Runs one call at a fixed rate and notes when each arrival was due, began and ended.
+
+    The arrays of times are allocated and resident from the start.
 
     Args:
-        call: What an arrival does.
-        period_s: Between two arrivals.
-        n: Arrivals to note at most.
-        clock: Seconds that never run backwards.
+        call: The call that each arrival makes.
+        period_s: Seconds between two arrivals.
+        n: Largest number of arrivals whose times are noted.
+        clock: Returns seconds that never run backwards.
         sleep: Waits for a number of seconds.
 
     Attributes:
-        n: Arrivals noted. n_skipped: Arrivals whose turn never came.
+        n: Number of arrivals whose times were noted.
+        n_skipped: Number of arrivals that were skipped while arrivals were noted.
         is_noting: Whether arrivals are noted; those that settle the machine are not.
     """
 
@@ -107,7 +110,7 @@ class Pacer:
         self._next_s = self._clock() + self._period_s
 
     def arrive(self) -> None:
-        """Sleep until the next arrival is due, and serve it."""
+        """Sleep until the next arrival is due, run its call and note its times."""
         due_s = self._next_s
         wait_s = due_s - self._clock()
         if wait_s > 0:
@@ -127,11 +130,11 @@ class Pacer:
             self.n = n + 1
 
     def room_s(self, now_s: float) -> float:
-        """Return the time until the next arrival is due."""
+        """Return how many seconds lie between `now_s` and the time when the next arrival is due."""
         return self._next_s - now_s
 
     def latency(self) -> ArrivalTimes:
-        """Return quantiles of the noted arrivals."""
+        """Return the quantiles of the noted arrivals' times, and how many were late or skipped."""
         due_s, woke_s, done_s = (a[: self.n] for a in (self._due_s, self._woke_s, self._done_s))
         return ArrivalTimes(
             n=self.n,
@@ -144,7 +147,7 @@ class Pacer:
 
 
 def quantiles(times_s: FloatArray) -> ArrivalQuantiles:
-    """Return the quantiles of some times; the intervals are those of `quantile_interval`."""
+    """Return the quantiles of times (N,) in seconds, with the intervals of `quantile_interval`."""
     n = len(times_s)
     p50, p90, p99 = np.quantile(times_s, (0.5, 0.9, 0.99)).tolist() if n else (None,) * 3
     return ArrivalQuantiles(
@@ -173,7 +176,7 @@ class ClockSamples:
         self._gpu_hz: Counter[float] = Counter()
 
     def sample(self) -> None:
-        """Read both clocks now; it takes some tens of microseconds."""
+        """Read and count the clocks of core and GPU now; it takes some tens of microseconds."""
         fields = (optional_text(self._stat) or "").rpartition(")")[2].split()
         core = fields[36] if len(fields) > 36 else "0"  # `processor`, field 39 of proc(5)
         khz = optional_number(self._cores / f"cpu{core}/cpufreq/scaling_cur_freq")
@@ -183,7 +186,7 @@ class ClockSamples:
             self._gpu_hz[optional_number(self._gpu) or 0.0] += 1
 
     def counts(self) -> ClockCounts:
-        """Return how often each clock was seen."""
+        """Return how often each clock frequency was read, of the cores and of the GPU."""
         return ClockCounts(_counts(self._cpu_hz), _counts(self._gpu_hz))
 
 

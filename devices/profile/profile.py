@@ -59,7 +59,7 @@ N_FILES = 8  # of the mapped files, in the record
 
 
 class Measurement:
-    """One pass over a bundle. `run` does everything in the order of the module's timeline."""
+    """Measures one bundle; `run` does everything in the order of the module's timeline."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Measurement:
         self._samples: list[MemorySample] = []
 
     def run(self) -> dict[str, Any]:
-        """Return the whole record, as plain JSON.
+        """Measure everything and return the whole record as plain JSON.
 
         Raises:
             EdgefoldError: The bundle does not open or a step failed.
@@ -145,7 +145,7 @@ class Measurement:
     # Latency --------------------------------------------------------------------------------------
 
     def _calls(self, stream: Stream) -> tuple[list[Latency], Timeline]:
-        """Time every call; returns the latencies and the timeline of arriving points."""
+        """Time every call; return the latencies of all, and the timeline of arriving points."""
         from edgefold.devices.profile.calls import ProfilePoints, calls_of
         from edgefold.devices.profile.latency import Timer, summarise, timeline
 
@@ -187,7 +187,7 @@ class Measurement:
         )
 
     def _arrivals(self, whole: TimedCall, bare: TimedCall, timers: list[Timer]) -> None:
-        """Time arriving points, their bare graph and memory samples in turn."""
+        """Time arriving points and their bare graph in turn, and sample memory between them."""
         every = max(BLOCK, whole.n // N_SAMPLES)
         self._sample(0)
         for start in range(0, whole.n, BLOCK):
@@ -237,7 +237,7 @@ class Measurement:
         )
 
     def _to_run_well(self, stream: Stream, needed_bytes: int) -> MemoryToRunWell:
-        """Return the range in bytes, and what could not be dropped; None with the reason."""
+        """Measure the memory that a loop takes to run well, or return why it cannot be measured."""
         from edgefold.devices.memory.reclaim import working_files
         from edgefold.devices.profile.calls import ProfilePoints, calls_of
 
@@ -258,7 +258,7 @@ class Measurement:
         )
 
     def _energy(self, stream: Stream) -> dict[str, Any]:
-        """Return joules above idle per step, or the reason why there is no figure."""
+        """Measure the joules above idle of each step, or return the reason why there are none."""
         from edgefold.devices.power.probe import probe_sensors
         from edgefold.devices.profile.calls import ProfilePoints, calls_of
         from edgefold.devices.profile.energy import EnergyOptions, measure_energy
@@ -282,12 +282,12 @@ class Measurement:
 
 
 def is_on_gpu(report: Mapping[str, Any]) -> bool:
-    """Return whether a backend runs on a GPU, by what it reports of itself."""
+    """Return whether a backend runs on a GPU, by the `device` in its report."""
     return "cpu" not in report["device"].lower()
 
 
 def _predicted(stream: Stream) -> PredictedMemory:
-    """Return what `edgefold budget` says of a Python program on this machine."""
+    """Return the memory that `edgefold budget` predicts for a Python program on this machine."""
     from edgefold.runtime.stream.memory_estimate import footprint
 
     estimate = footprint(stream.manifest, stream.backend_report["name"])
@@ -319,7 +319,7 @@ def _describe(stream: Stream, path: str, open_s: float) -> MeasuredBundle:
 
 
 def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
-    """Return what everything was measured on; the load is that of the start."""
+    """Return the conditions of the profile: machine, its load at the start, backend, versions."""
     import platform
     from datetime import datetime, timezone
     from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""The record of a profile: the bundle, the options and the memory of the process.
+"""Define the parts of a profile's record on the bundle, the options and the process's memory.
 
 Nothing here needs numpy, which must not be loaded before the first memory is read; times are
 described in `latency`, joules in `energy`.
@@ -37,7 +37,7 @@ from edgefold.runtime.record_fields import (
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """The command's options: calls, arrivals a second, certainty of energy, and how to open."""
+    """Holds the options of `edgefold profile`, such as numbers of calls, rate and backend."""
 
     n_updates: Annotated[Count, "--updates."] = 10_000
     n_queries: Annotated[Count, "--queries."] = 1_000
@@ -59,7 +59,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBundle:
-    """The bundle that was measured."""
+    """Describes the bundle that was measured."""
 
     path: Annotated[str, "Folder of the bundle."]
     hash: Annotated[Sha256, "SHA-256 of its manifest, which holds those of its files."]
@@ -94,7 +94,7 @@ class MeasuredBundle:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStage:
-    """Memory after one stage."""
+    """Holds the memory of the process after one stage of the profile, such as `opening`."""
 
     name: Annotated[str, "What was done before."]
     needed_bytes: NeededBytes
@@ -103,7 +103,7 @@ class MemoryStage:
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """Memory after some updates."""
+    """Holds the memory of the process after some of the timed updates."""
 
     n_updates: Annotated[Count, "Updates before it."]
     needed_bytes: NeededBytes
@@ -112,7 +112,7 @@ class MemorySample:
 
 @dataclass(frozen=True, slots=True)
 class MemoryToRunWell:
-    """With the pages of files that came back after they were dropped."""
+    """Holds the needed memory plus the pages of files that came back after they were dropped."""
 
     range_bytes: Annotated[BytesRange | None, "Least and most; null if it was not measured."] = None
     kept_bytes: Annotated[Bytes | None, "Pages of files that could not be dropped."] = None
@@ -121,7 +121,7 @@ class MemoryToRunWell:
 
 @dataclass(frozen=True, slots=True)
 class PredictedMemory:
-    """Prediction of `edgefold budget` for a Python program on this machine."""
+    """Holds the memory that `edgefold budget` predicts for a Python program on this machine."""
 
     needed_bytes: Annotated[Bytes, "What the kernel cannot take back."]
     to_run_well_bytes: Annotated[Bytes, "With the pages of files that come back after a drop."]
@@ -135,7 +135,7 @@ class PredictedMemory:
 
 @dataclass(frozen=True, slots=True)
 class FilePages:
-    """Clean pages of mapped files."""
+    """Holds the sizes of the clean (unchanged) pages of mapped files, in total and by file."""
 
     touched_bytes: TouchedBytes
     resident_bytes: ResidentBytes
@@ -145,7 +145,7 @@ class FilePages:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMemory:
-    """Memory of the process, of the GPU and of the machine."""
+    """Holds the memory of the process, of the GPU and of the machine during the profile."""
 
     plan: MemoryPlan
     buffers_bytes: Annotated[Bytes, "Buffers that the stream holds."]

@@ -1,1 +1,1 @@
-"""Power and energy sensors, one file each."""
+"""Read power and energy sensors, each in a file of its own."""

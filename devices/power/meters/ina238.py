@@ -21,10 +21,10 @@ MEMORY_S = 16 * 3 * 1052e-6
 
 
 class Ina238:
-    """The board's input as a `PowerSensor`.
+    """Reads the power of the board's input, as a `PowerSensor`.
 
     Args:
-        root: Where sysfs is mounted; tests pass a recorded tree.
+        root: Folder where sysfs is mounted; tests pass a recorded tree.
 
     Raises:
         MeterError: There is no such chip, several and none or more of them is labelled as the
@@ -52,7 +52,7 @@ class Ina238:
         self.read_w()
 
     def read_w(self) -> float:
-        """Return watts now.
+        """Return the power of the board's input now, in W.
 
         Raises:
             MeterError: The file cannot be read any more.

@@ -8,7 +8,7 @@ hwmon is JetPack 5 and later (Orin, Xavier, Thor), iio is JetPack 4 (Nano, TX2, 
 of chips, hwmonN and iio:deviceN differ between boards and boots, so rails are found by driver and
 label. `in7_label` is the sum of the shunt voltages and no rail.
 
-Summed is the module's input where a board has that rail, else every rail that lies inside no other:
+The power is that of the module's input where a board has that rail, else a sum of all outer rails:
 on AGX Orin VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0, on AGX Xavier all six. A current near zero may
 read negative (the shunt amplifier's offset); it is passed on, since clamping would bias a mean.
 
@@ -55,7 +55,7 @@ WAIT = 1.25  # of a cycle: before 5.14 the driver looks every quarter of a cycle
 
 @dataclass(frozen=True, slots=True)
 class _Rail:
-    """One rail: its chip, its files, and the smallest difference it shows, where that is known."""
+    """Describes one rail: its chip, its files, and its smallest difference in W, where known."""
 
     label: str
     chip: Path
@@ -65,28 +65,28 @@ class _Rail:
     step_w: float | None
 
     def read_current(self) -> float:
-        """Return amperes, or watts where the driver multiplies."""
+        """Return the current in A, or the power in W where the driver multiplies."""
         unit = "milliwatts" if self.voltage is None else "milliamperes"
         return read_number(self.current, unit) / 1e3
 
     def read_voltage(self) -> float:
-        """Return volts, or 1 where the driver multiplies."""
+        """Return the voltage in V, or 1 where the driver multiplies."""
         return 1.0 if self.voltage is None else read_number(self.voltage, "millivolts") / 1e3
 
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """Length of one chip's averages, and whether a read waits for the next one."""
+    """Describes how long one chip averages in s, and whether a read waits for the next average."""
 
     length_s: float
     waits: bool
 
 
 class Ina3221:
-    """This board's rails as one `PowerSensor`.
+    """Reads the power of this board's rails, as one `PowerSensor`.
 
     Args:
-        root: Where sysfs is mounted; tests pass a recorded tree.
+        root: Folder where sysfs is mounted; tests pass a recorded tree.
 
     Raises:
         MeterError: There is no such chip, or a rail may not be read.
@@ -126,7 +126,7 @@ class Ina3221:
         self.read_w()
 
     def read_w(self) -> float:
-        """Return watts now, summed over the rails.
+        """Return the power now in W, summed over the rails.
 
         Raises:
             MeterError: A rail cannot be read any more: the message names its file.
@@ -141,12 +141,12 @@ class Ina3221:
 
     @property
     def still_rails(self) -> tuple[str, ...]:
-        """Rails whose current has never changed."""
+        """Return the names of the rails whose current has never changed."""
         return self._watch.still
 
 
 def _cycle(chip: Path) -> _Cycle:
-    """Find how long the averages of a chip are."""
+    """Return how long the averages of a chip are, and whether a read waits for the next one."""
     interval_ms = optional_number(chip / "update_interval")
     if interval_ms is None:
         return _Cycle(USUAL_CYCLE_S, False)
@@ -180,7 +180,7 @@ def _rails(chip: Path) -> Iterator[_Rail]:
 
 
 def _choose(rails: list[_Rail]) -> tuple[list[_Rail], str]:
-    """Choose the rails to sum; returns them and what they cover in words."""
+    """Choose the rails to sum; return them, and words on what the sum covers."""
     for total in TOTALS:
         chosen = [rail for rail in rails if rail.label == total]
         if chosen:

@@ -27,7 +27,7 @@ MIG_ON = 1
 
 
 class _Gpu:
-    """The GPU that CUDA uses, behind NVML, and what both sensors share."""
+    """Finds the GPU that CUDA uses in NVML; holds the attributes that both sensors share."""
 
     period_s = PERIOD_S
 
@@ -62,7 +62,7 @@ class _Gpu:
 
 
 class NvmlEnergy(_Gpu):
-    """The GPU's energy counter as an `EnergySensor`.
+    """Reads the GPU's energy counter, as an `EnergySensor`.
 
     Args:
         nvml: The module pynvml, or a stand-in.
@@ -83,7 +83,7 @@ class NvmlEnergy(_Gpu):
         self.name = f"NVML energy ({self._label})"
 
     def read_j(self) -> float:
-        """Return joules since the sensor was opened.
+        """Return the joules used since the sensor was opened.
 
         Raises:
             MeterError: The counter cannot be read any more, or was reset.
@@ -95,7 +95,7 @@ class NvmlEnergy(_Gpu):
 
 
 class NvmlPower(_Gpu):
-    """The GPU's power reading as a `PowerSensor`; arguments and errors as for `NvmlEnergy`."""
+    """Reads the GPU's power, as a `PowerSensor`; arguments and errors are as for `NvmlEnergy`."""
 
     memory_s = POWER_MEMORY_S
     step_w = 1 / MW_PER_W
@@ -106,7 +106,7 @@ class NvmlPower(_Gpu):
         self.read_w()
 
     def read_w(self) -> float:
-        """Return watts, as the driver averages them.
+        """Return the power in W, as the driver averages it.
 
         Raises:
             MeterError: The reading is not supported, or not any more.
@@ -115,7 +115,7 @@ class NvmlPower(_Gpu):
 
 
 def _gpu_in_use(nvml: Any, cudart: Callable[[], Any]) -> tuple[Any, str]:
-    """Return NVML's handle of CUDA's first GPU, and what to call it."""
+    """Return NVML's handle of CUDA's first GPU, and the GPU's name for reports."""
     count = nvml.nvmlDeviceGetCount()
     if count < 2:
         return nvml.nvmlDeviceGetHandleByIndex(0), "GPU 0"

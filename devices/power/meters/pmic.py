@@ -27,7 +27,7 @@ LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)
 
 
 def remedy_of(board: str | None, cause: BaseException | None) -> Remedy | None:
-    """Return what gives a Raspberry Pi its power readings; None on other machines."""
+    """Return the command or advice that gives a Raspberry Pi power readings; None elsewhere."""
     if not (board or "").startswith("Raspberry Pi"):
         return None
     if not (board or "").startswith(MEASURING):
@@ -43,11 +43,11 @@ def remedy_of(board: str | None, cause: BaseException | None) -> Remedy | None:
 
 
 class Pmic:
-    """The rails behind the power chip as one `PowerSensor`.
+    """Reads the power of the rails behind the power chip, as one `PowerSensor`.
 
     Args:
         run: Runs a command and returns what it printed; tests pass recorded text.
-        board: The board's name, which decides on the remedy.
+        board: The board's name, which decides on the remedy in an error.
 
     Raises:
         MeterError: The command is missing or shows no rail (a Pi 4 and a Zero 2 W have no sensor).
@@ -77,7 +77,7 @@ class Pmic:
         self.name = f"PMIC ({len(rails)} rails)"
 
     def read_w(self) -> float:
-        """Return watts now, summed over the rails.
+        """Return the power now in W, summed over the rails.
 
         Raises:
             MeterError: The command failed, or a rail is missing that was there before.
@@ -94,11 +94,11 @@ class Pmic:
 
     @property
     def still_rails(self) -> tuple[str, ...]:
-        """Rails whose power has never changed."""
+        """Return the names of the rails whose power has never changed."""
         return self._watch.still
 
     def _read(self) -> dict[str, float]:
-        """Return watts of each rail that has both a current and a voltage."""
+        """Return the power in W of each rail that has a current and a voltage, by its name."""
         amperes: dict[str, float] = {}
         volts: dict[str, float] = {}
         for line in self._run(COMMAND).splitlines():

@@ -23,7 +23,7 @@ MAX_POWER_W = 1000.0  # of one domain: bounds how soon a counter can wrap
 
 @dataclass(slots=True)
 class _Domain:
-    """One counter, and what it has added up since it was opened."""
+    """Holds one counter's file, its range and the microjoules added up since it was opened."""
 
     path: Path
     range_uj: int
@@ -32,10 +32,10 @@ class _Domain:
 
 
 class Rapl:
-    """Packages and DRAM of this machine as one `EnergySensor`.
+    """Reads the energy of this machine's packages and DRAM, as one `EnergySensor`.
 
     Args:
-        root: Where sysfs is mounted; tests pass a recorded tree.
+        root: Folder where sysfs is mounted; tests pass a recorded tree.
         cpuinfo: The file that shows whether this machine is virtual.
 
     Raises:
@@ -66,7 +66,7 @@ class Rapl:
         self.max_gap_s = min(d.range_uj for d in self._domains) / UJ_PER_J / MAX_POWER_W
 
     def read_j(self) -> float:
-        """Return joules since the sensor was opened, wraps added.
+        """Return the joules used since the sensor was opened, also over wraps of the counters.
 
         Raises:
             MeterError: A counter cannot be read any more.
@@ -82,7 +82,7 @@ class Rapl:
 
 
 def _remedy(cpuinfo: Path) -> Remedy | None:
-    """Return what makes the counters visible on x86; None on other processors."""
+    """Return the command or advice that makes the counters visible on x86; None elsewhere."""
     if os.uname().machine != "x86_64":
         return None
     if is_virtual(cpuinfo):

@@ -26,11 +26,11 @@ _DAMAGE = (ValueError, KeyError, TypeError, OverflowError, RecursionError, csv.E
 
 
 class Replay:
-    """A recording as a `PowerSensor`.
+    """Replays a recording of power, as a `PowerSensor`.
 
     Args:
-        path: The recording.
-        clock: The run's clock; the recording starts when the sensor is made.
+        path: File of the recording.
+        clock: Returns seconds; the recording starts when the sensor is made.
 
     Raises:
         MeterError: The file is unreadable, has other columns, or its times do not increase.
@@ -54,7 +54,7 @@ class Replay:
         )
 
     def read_w(self) -> float:
-        """Return watts of the recording at this moment of the run."""
+        """Return the power in W that the recording has at this moment of the run."""
         now_s = (self._clock() - self._start_s) % self._times_s[-1]
         right = bisect_right(self._times_s, now_s)
         (left_s, right_s) = self._times_s[right - 1 : right + 1]
@@ -63,7 +63,7 @@ class Replay:
 
 
 def load_recording(path: Path) -> tuple[list[float], list[float]]:
-    """Read times in s and power in W.
+    """Read the times in s and the powers in W of a recording.
 
     Raises:
         MeterError: The file is unreadable, has other columns, or its times do not increase; or a
@@ -109,7 +109,7 @@ def _from_csv(text: str) -> tuple[list[float], list[float]]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason in short words: an error of decoding holds the whole file."""
+    """Return the reason of an error in few words; an error of decoding holds the whole file."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     if isinstance(error, KeyError):

@@ -1,4 +1,4 @@
-"""Add energy counters of a machine's parts."""
+"""Add up the energy counters of a machine's parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edgefold.devices.power.sensor import EnergySensor
 
 
 class Summed:
-    """The sum of counters of parts that do not overlap, as an `EnergySensor`.
+    """Adds up the counters of parts that do not overlap, as one `EnergySensor`.
 
     Args:
-        counters: A processor's and a GPU's, say.
+        counters: The counters, such as that of a processor and that of a GPU.
     """
 
     def __init__(self, counters: Sequence[EnergySensor]) -> None:
@@ -26,7 +26,7 @@ class Summed:
         self.max_gap_s = min(counter.max_gap_s for counter in counters)
 
     def read_j(self) -> float:
-        """Return joules since the counters were opened.
+        """Return the joules used since the counters were opened.
 
         Raises:
             MeterError: One of them cannot be read any more.
