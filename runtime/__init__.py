@@ -1,7 +1,7 @@
 """Run a bundle inside fixed buffers, with no other packages than numpy, onnxruntime and psutil.
 
-Names are loaded when they are first used: a command that reads a board's meters must not load
-numpy.
+A name's module is imported when the name is first used: a command that reads a board's meters must
+not load numpy.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Allocate fixed, aligned host buffers: a stream allocates all of its memory once, at open."""
+"""Allocate aligned arrays in host memory: a stream allocates all of its memory once, at open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ FloatArray = NDArray[np.floating[Any]]
 
 
 def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:
-    """Return a filled C-contiguous array that starts at a multiple of `ALIGNMENT` bytes."""
+    """Allocate a C-contiguous array that is filled with `value`.
+
+    Its address is a multiple of `ALIGNMENT` bytes.
+    """
     element = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * element.itemsize
     block = np.empty(n_bytes + ALIGNMENT, np.uint8)

@@ -26,16 +26,19 @@ CHILD = (
     "request = json.loads(sys.stdin.buffer.readline()); sys.path = request['path']; "
     "from edgefold.runtime.child_process import serve; serve(request)"
 )
-"""The current folder is removed from the path first, because its json.py would be imported."""
+"""Holds the Python program of the child.
+
+It removes the current folder from the path first, because a json.py there would be imported.
+"""
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a process: its exit code and its last words.
+    """Describes how a child process ended: its exit code and what it wrote on stderr.
 
     Attributes:
-        code: The exit code; a signal's number with a minus if a signal ended the process.
+        code: The exit code; minus the signal's number if a signal ended the process.
         said: The bytes that the process wrote on stderr; empty if it used the parent's stderr.
     """
 
@@ -44,13 +47,16 @@ class Ending:
 
     @property
     def signal(self) -> str:
-        """Name of the signal that ended the process, or ""."""
+        """Return the name of the signal that ended the process, or "" if none did."""
         with suppress(ValueError):
             return signal.Signals(-self.code).name
         return f"signal {-self.code}" if self.code < 0 else ""
 
     def describe(self) -> str:
-        """Describe the end: the signal, or the exit code with the last line on stderr."""
+        """Describe in words how the process ended: by which signal, or with which exit code.
+
+        With an exit code, the last line of stderr is quoted.
+        """
         if self.signal:
             killed = ", as the kernel does when memory runs out"
             return f"was ended by {self.signal}{killed if self.signal == 'SIGKILL' else ''}"
@@ -59,10 +65,11 @@ class Ending:
 
 
 class Child:
-    """A process that `child_process` started.
+    """Represents a running process that `child_process` started.
 
     Attributes:
-        answer: A pipe with the child's answer; it ends when the process does.
+        answer: The pipe from which the parent reads what the child answers; it ends when the
+            process does.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes] | None):
@@ -71,7 +78,7 @@ class Child:
         self._process, self._said = process, said
 
     def wait(self) -> Ending:
-        """Wait for the end of the process."""
+        """Wait until the process has ended, and describe how it ended."""
         code = self._process.wait()
         if self._said is None:
             return Ending(code)
@@ -87,17 +94,21 @@ def child_process(
     keep_stderr: bool = True,
     pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
-    """Start a child for the length of the block; at its end the child is killed.
+    """Start a child process for a `with` block; at the end of the block the child is killed.
 
     Args:
         module: Name of the module whose `main(request, answer)` the child calls.
-        request: The request, of JSON values.
-        more: Bytes that main may read from stdin.
-        keep_stderr: Keep the child's stderr for its `Ending`; False lets it use the parent's.
-        pass_fds: Open files that the child inherits under the same numbers.
+        request: Arguments for `main`: a dictionary of JSON values.
+        more: Bytes that `main` may read from stdin after the request.
+        keep_stderr: True keeps what the child writes on stderr for its `Ending`; False lets the
+            child write to the parent's stderr.
+        pass_fds: Numbers of open files that the child inherits under the same numbers.
+
+    Yields:
+        The running child.
 
     Raises:
-        OSError: It does not start.
+        OSError: The child does not start.
     """
     request = {**request, "path": sys.path, "parent": os.getpid(), "module": module}
     with ExitStack() as opened:
@@ -130,7 +141,10 @@ def child_process(
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Call the module of the request; its answer goes to the original stdout."""
+    """Run in the child: call `main` of the requested module, with the pipe to the parent.
+
+    Whatever else prints to stdout goes to stderr, so that it does not mix with the answer.
+    """
     import ctypes  # half a megabyte, which the parent need not have
 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # systemd sends it to every process of a unit
@@ -143,6 +157,6 @@ def serve(request: dict[str, Any]) -> None:
 
 
 def die_first() -> None:
-    """Ask the kernel to end this process before others where memory runs out."""
+    """Ask the kernel to end this process before all others when memory runs out."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")

@@ -1,4 +1,4 @@
-"""Every error that Edgefold raises on purpose, in one tree.
+"""Define every error that Edgefold raises on purpose, as one tree of classes.
 
     EdgefoldError
     ├── BundleError          a bundle that is missing, damaged, changed or of another schema
@@ -34,14 +34,14 @@ from typing import Annotated
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A remedy that would remove the cause of an error."""
+    """Describes a remedy that would remove the cause of an error."""
 
     what: Annotated[str, "What the user gains or must know."]
     command: Annotated[str | None, "What the user types; null where no command helps."] = None
 
 
 class EdgefoldError(Exception):
-    """Root of the tree: catch it to catch everything that Edgefold refuses."""
+    """Is the base class of all errors here: catch it to catch everything that Edgefold refuses."""
 
     def __init__(self, message: str = "", *remedies: Remedy | None):
         super().__init__(" ".join(message.splitlines()))  # other libraries' reasons have several
@@ -49,7 +49,10 @@ class EdgefoldError(Exception):
 
     @property
     def remedy(self) -> Remedy | None:
-        """The first remedy, or None; there are several only if several backends were tried."""
+        """Return the first of the error's remedies, or None if it has none.
+
+        There are several remedies only if several backends were tried.
+        """
         return self.remedies[0] if self.remedies else None
 
 
@@ -62,7 +65,7 @@ class KeyFileError(EdgefoldError):
 
 
 class MemoryLimitError(EdgefoldError):
-    """A bundle's predicted memory exceeds the limit it was given; nothing was opened."""
+    """A bundle is predicted to need more memory than the caller allows; nothing was opened."""
 
 
 class BackendError(EdgefoldError):
@@ -90,7 +93,7 @@ class SnapshotError(EdgefoldError):
 
 
 class ClosedError(EdgefoldError):
-    """The stream was closed, or belongs to the process that this one is a fork of."""
+    """The stream was closed, or was opened by the process from which this one was forked."""
 
 
 class BusyError(EdgefoldError):

@@ -1,8 +1,8 @@
 """Replace a file as a whole, and lock a file against other processes.
 
-A replaced file is the old one or the new one, also after a power cut:
+Whoever opens the file sees the whole old file or the whole new one, also after a power cut:
 
-    temporary file beside it ──> fsync ──> rename ──> fsync of the folder
+    temporary file in the same folder ──> fsync ──> rename ──> fsync of the folder
 
 Each temporary file has its own name, PATH.HOST-RANDOM.tmp, and is locked while it is written: any
 number of processes may replace one file at the same time, and the last wins. A killed process
@@ -27,7 +27,10 @@ from pathlib import Path
 from edgefold.runtime.errors import OutputError
 
 OTHER_HOST_S = 3600.0
-"""Age in seconds from which another machine's file is a leftover: its locks may not reach here."""
+"""A temporary file of another machine counts as left behind at this age, in seconds.
+
+The lock of such a file may not be visible on this machine.
+"""
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
-    """Yield the temporary path and its open file; see `replacing`."""
+    """Do what `replacing` does; yield the temporary path and the number of its open file."""
     place = Path(os.path.realpath(path))
     _remove_leftovers(place)
     if mode is None:
@@ -84,7 +87,10 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
 
 
 def _hold(handle: int) -> bool:
-    """Lock a new temporary file; False if somebody took it for a leftover before that."""
+    """Lock a new temporary file, and return whether it still exists.
+
+    Another process may have removed it as left behind before it was locked.
+    """
     try:
         return try_lock(handle) and os.fstat(handle).st_nlink > 0
     except OSError:  # a file system without locks: there nobody removes leftovers either
@@ -101,7 +107,7 @@ def _host() -> str:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove the temporary files of processes that were killed while they replaced this file."""
+    """Remove the temporary files of processes that were killed while they replaced `place`."""
     named = re.compile(re.escape(place.name) + r"\.([0-9a-f]{8})-[0-9a-f]{8}\.tmp")
     with suppress(OSError), os.scandir(place.parent) as entries:
         for entry in entries:
@@ -122,7 +128,7 @@ def _remove_unlocked(path: str, is_own_host: bool) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in an OSError of the block that names none, as a full disk's."""
+    """Add the file's name to an OSError of the block that names no file, as from a full disk."""
     try:
         yield
     except OSError as error:
@@ -138,7 +144,7 @@ def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = Non
 
 
 def sync(path: Path) -> None:
-    """Write a file or a folder's names to the disk; raises OSError."""
+    """Force what is in a file, or the list of names in a folder, to the disk; raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -147,7 +153,7 @@ def sync(path: Path) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; False if another process holds it."""
+    """Lock an open file until it is closed; return False if another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -157,11 +163,14 @@ def try_lock(handle: int) -> bool:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[bool]:
-    """Make and lock a file until the end of the block; yields False if another process holds it.
+    """Make a lock file if it is missing, and hold its lock until the end of the `with` block.
+
+    Yields:
+        True if this process holds the lock, False if another process holds it.
 
     Raises:
         OSError: The file cannot be made or opened.
-        OutputError: Its file system has no locks.
+        OutputError: The file system of the file has no locks.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

@@ -1,7 +1,7 @@
-"""Turn what a class keeps in a snapshot into arrays, and check and restore it again.
+"""Turn the attributes that an object keeps in a snapshot into arrays, and restore them from arrays.
 
-attributes that are numbers, in an order         <──>  one array of float64
-arrays of a part, such as a history before a gap <──>  the same names with a prefix
+attributes that are numbers, in a fixed order    <──>  one array of float64
+arrays of a part, such as a history before a gap <──>  the same arrays, their names with a prefix
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from edgefold.runtime.errors import SnapshotError
 
 
 class KeptNumbers:
-    """An object whose numbers are kept as one array.
+    """Base of classes whose numbers a snapshot keeps as one array.
 
-    A class names the attributes in `KEPT`. Each is a number, a list of numbers whose length never
-    changes, or another such object. It keeps the type that it has in a new object: an int stays
-    one.
+    A class lists the names of these attributes in `KEPT`. Each attribute is a number, a list of
+    numbers whose length never changes, or another `KeptNumbers`. A restored number has the type
+    that it has in a new object: an int stays an int.
     """
 
     __slots__ = ()
     KEPT: ClassVar[Sequence[str]] = ()
 
     def numbers(self) -> Array:
-        """Return the numbers in the order of `KEPT`, (n,)."""
+        """Return the attributes' numbers in the order of `KEPT`, as float64 of shape (n,)."""
         return np.array(list(self._each()), np.float64)
 
     def take(self, numbers: Array) -> None:
-        """Restore what `numbers` returned; an object that refuses is then of no use.
+        """Set the attributes from an array that `numbers` returned before.
+
+        After an error the object is half restored and must not be used.
 
         Raises:
-            ValueError, OverflowError: There are more or fewer numbers, or one is not of its type.
+            ValueError, OverflowError: The array holds more or fewer numbers than the attributes, or
+                a number cannot be of its attribute's type.
         """
         n = len(self.numbers())
         if len(numbers) != n:
@@ -42,7 +45,7 @@ class KeptNumbers:
         self._take(iter(numbers.tolist()))
 
     def restored(self) -> None:
-        """Compute what follows from the numbers."""
+        """Compute the other attributes from the restored numbers; a class may override this."""
 
     def _each(self) -> Iterator[float]:
         for name in self.KEPT:
@@ -65,27 +68,30 @@ class KeptNumbers:
 
 
 def as_part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return arrays under names that begin with the prefix of their part."""
+    """Return the same arrays, with the prefix of their part put before each name."""
     return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 
 def part_of(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return the arrays that `as_part` has named, under their own names."""
+    """Return the arrays whose names begin with the prefix, without the prefix in their names.
+
+    This undoes `as_part`.
+    """
     return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
 
 
 def require_same(
     arrays: Mapping[str, Array], mine: Mapping[str, Array], what: str = "sensor"
 ) -> None:
-    """Refuse arrays of a snapshot that have not the names, shapes and types of others.
+    """Refuse a snapshot that lacks an expected array, or has it with another shape or type.
 
     Args:
-        arrays: The snapshot's; more of them do no harm.
-        mine: The arrays that are expected.
-        what: What they belong to, for the message.
+        arrays: The arrays of the snapshot by name; names that are not expected do no harm.
+        mine: The expected arrays by name; their values do not matter.
+        what: Word for the owner of the arrays, for the error message.
 
     Raises:
-        SnapshotError: One is missing, or is another one.
+        SnapshotError: An array is missing, or has another shape or type.
     """
     for name, array in mine.items():
         kept = arrays.get(name)

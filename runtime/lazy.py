@@ -9,12 +9,15 @@ from typing import Any
 
 
 def lazy_names(package: str, places: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
-    """Make a package's `__all__` and `__getattr__` (PEP 562).
+    """Make `__all__` and `__getattr__` of a package that imports a module when a name is used.
 
     Args:
         package: The package's `__name__`.
-        places: For each module its names, with spaces between them. No name may be that of a module
-            of the package: importing that module would hide the name.
+        places: For each module of the package, the names to take from it, with spaces between
+            them. No name may equal a module's name: importing that module would hide the name.
+
+    Returns:
+        The sorted names for `__all__`, and the function for `__getattr__` (PEP 562).
     """
     modules = {name: module for module, names in places.items() for name in names.split()}
 

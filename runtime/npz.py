@@ -1,10 +1,10 @@
-"""Read an .npz that somebody else made: nothing is inflated before its size was checked.
+"""Read an .npz file that somebody else made: check the size of an array before unpacking it.
 
     size of the file ──> size of the zip's directory ──> sizes of all members, added up
         ──> for each member: the array's header (type, shape) ──> its data
 
-Numpy's own reader inflates every member, whatever its size, and unpickles where it is allowed to.
-The caller of this reader checks what the arrays mean.
+Numpy's own reader unpacks every member of the zip, whatever its size, and loads pickled objects if
+it is allowed to. This reader checks no values: its caller does.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ ZIP64_LOCATOR = b"PK\x06\x07", 20  # 4.3.15; numpy needs it for files beyond 2 G
 def read_npz(
     path: Path, max_bytes: int, is_known: Callable[[str], bool] = lambda name: True
 ) -> dict[str, Array]:
-    """Read all arrays of an .npz into memory; no more than about `max_bytes` are allocated.
+    """Read all arrays of an .npz file into memory, and allocate no more than about `max_bytes`.
 
     Args:
         path: The file. Links are followed.
-        max_bytes: The most that all arrays together may take.
-        is_known: Returns whether an array of this name may be in the file.
+        max_bytes: The most bytes that all arrays together may take.
+        is_known: Returns for the name of an array whether the file may hold it.
 
     Returns:
-        The arrays by name, writable, each of the type and shape in its own header.
+        The arrays by name. Each is writable and has the type and shape that the file states.
 
     Raises:
-        ValueError: The file is not such an archive, is damaged, holds more than `max_bytes`,
+        ValueError: The file is not an .npz or is damaged; or it holds more than `max_bytes`,
             Python objects, more than 256 arrays, one name twice or an unknown name.
         OSError: The file is missing, cannot be read, or is not a regular file.
     """
@@ -89,7 +89,14 @@ def _read(file: BinaryIO, max_bytes: int, is_known: Callable[[str], bool]) -> di
 
 
 def _require_small_directory(file: BinaryIO, max_bytes: int) -> None:
-    """Refuse a large directory of a zip, because `ZipFile` makes an object for each entry."""
+    """Refuse a zip that lists too many members, because `ZipFile` makes an object for each.
+
+    Afterwards the file is at its beginning again.
+
+    Raises:
+        ValueError: The list of members (the zip's directory) or the file is too large, or the file
+            is not a zip as numpy writes it.
+    """
     size = os.fstat(file.fileno()).st_size
     tail, (mark, n_mark) = END.size, ZIP64_LOCATOR
     start = max(0, size - tail - n_mark)

@@ -1,7 +1,7 @@
 """Describe settings as fields of frozen dataclasses, from which a command line makes its flags.
 
-A field holds the help of its flag; `edgefold.cli.options.flags` makes flags of fields, and a user's
-program fills the dataclass itself. Nothing here reads a command line.
+Each field holds the help text of its flag. `edgefold.cli.options.flags` makes the flags from the
+fields; a user's program fills the dataclass itself. Nothing here reads a command line.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 OPTION = "option"
-"""The key of an `Option` in a field's metadata."""
+"""A field's metadata holds its `Option` under this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The name and the explanation of a field on a command line.
+    """Describes how one field of a dataclass of settings appears as a flag on a command line.
 
     Attributes:
-        help: The text of `--help`.
-        metavar: The word for the value there; by default its name in capitals, or its choices.
-        choices: The values that the field may have; those of a `Literal` are known without it.
-        parse: Reads a text; raises DataError with the reason, or ValueError. By default the field's
-            type reads the text.
-        stored: The name under which commands store the value, if it is not the field's name.
+        help: The text that `--help` shows for the flag.
+        metavar: The word that stands for the value in `--help`; None shows the flag's name in
+            capitals, or the choices.
+        choices: The values that the field may have; not needed for a field of type `Literal`.
+        parse: Function that turns the flag's text into the field's value. It raises DataError with
+            the reason, or ValueError. None calls the field's type with the text.
+        stored: The name under which commands store the value; "" for the field's own name.
     """
 
     help: str
@@ -42,5 +43,5 @@ def option(
     stored: str = "",
     default: Any = None,
 ) -> Any:
-    """Make a field of a dataclass of options, with its flag; see `Option`."""
+    """Make a dataclass field that describes its own flag; see `Option` for the arguments."""
     return field(default=default, metadata={OPTION: Option(help, metavar, choices, parse, stored)})

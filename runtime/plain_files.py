@@ -10,10 +10,14 @@ from typing import BinaryIO
 
 
 def open_plain(path: str | Path, flags: int = 0) -> BinaryIO:
-    """Open a regular file for reading; links are followed, unless `flags` hold `os.O_NOFOLLOW`.
+    """Open a regular file for reading as bytes; a link is followed.
+
+    Args:
+        path: The file.
+        flags: Further flags of `os.open`; `os.O_NOFOLLOW` refuses a link.
 
     Raises:
-        OSError: It is missing, cannot be read, or is a folder, a pipe or a device.
+        OSError: The file is missing, cannot be read, or is a folder, a pipe or a device.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)

@@ -1,9 +1,10 @@
-"""Describe the fields of a record in the dataclass that is filled, and write it as plain JSON.
+"""Describe the fields of a record in its dataclass, and turn a filled record into plain JSON.
 
     p99_s: Annotated[Seconds | None, "99 % quantile; null for fewer than 100 calls."]
 
-The text says what the field is, an alias such as `Seconds` its unit. `edgefold.cli.schemas` derives
-JSON Schemas and docs/records.md from these annotations; on a board nothing reads them.
+A record is a dataclass that is written as a JSON object. The text of an annotation says what the
+field is, and an alias such as `Seconds` gives its unit. `edgefold.cli.schemas` derives JSON Schemas
+and docs/records.md from these annotations; on a board nothing reads them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,24 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 MISSING: Any = "may be missing"
-"""The default of a field that a record may lack: it is left out where it has this value."""
+"""Marks, as the value of a field, that the field is left out of the JSON.
+
+It is the default of every field that a record may lack.
+"""
 OPTIONAL: Any = object()
-"""Annotation of a field that is always written, and that records of older versions lack."""
+"""Marks, in an annotation, a field that is always written but missing in older records."""
 
 Getter = TypeVar("Getter", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A keyword of JSON Schema for the annotated value, such as its unit or its pattern."""
+    """Adds a keyword to the JSON Schema of the annotated value, such as its unit or pattern.
+
+    Attributes:
+        name: The keyword, such as "pattern".
+        value: The keyword's value in the schema.
+    """
 
     name: str
     value: Any
@@ -30,13 +39,15 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A figure that gates, comparisons, tables and Prometheus take from the annotated field.
+    """Makes the annotated field a figure of gates, comparisons, tables and Prometheus.
+
+    A gate is a condition such as `update.p99 > 2ms` under which a profile fails.
 
     Attributes:
         name: Name of the figure in gates and tables.
-        metric: Name of its metric in Prometheus' text format; "" for none.
-        help: Sentence that explains the metric there.
-        is_limit: Whether a limit is set by it; such figures stand before all others.
+        metric: Name of the figure's metric in Prometheus' text format; "" for no metric.
+        help: Sentence that explains the metric in Prometheus' text format.
+        is_limit: Whether limits are chosen by this figure; it then stands before all others.
     """
 
     name: str
@@ -47,18 +58,22 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The name under which several records share the schema of the annotated value."""
+    """Names the schema of the annotated value, so that several records share one schema.
+
+    Attributes:
+        part: The name of the shared schema.
+    """
 
     part: str
 
 
 def unit(name: str) -> Keyword:
-    """Return the unit in which a number is given."""
+    """Make the keyword of JSON Schema that states a number's unit, such as "s" or "B"."""
     return Keyword("unit", name)
 
 
 def one_of(*choices: str) -> Keyword:
-    """Return the texts that a field may have."""
+    """Make the keyword of JSON Schema that lists the only texts that a field may have."""
     return Keyword("enum", list(choices))
 
 
@@ -76,27 +91,39 @@ Index = Annotated[int, unit("index")]
 Sha256 = Annotated[str, Keyword("pattern", "^[0-9a-f]{64}$")]
 BytesRange = tuple[Annotated[Bytes, "Least or most."], Annotated[Bytes, "Least or most."]]
 Object = dict[str, Any]
-"""An object whose fields are named elsewhere."""
+"""Annotates a JSON object whose fields are described elsewhere."""
 SchemaVersion = Annotated[Literal[1], "Version of this record's fields.", unit("count")]
 MemoryPlan = Annotated[Object, Shared("plan")]
 BackendReport = Annotated[Object, Shared("backend")]
 
 
 def written(getter: Getter) -> Getter:
-    """Make a property a field of the record, after all others: `@property` over `@written`."""
+    """Mark a property to be written into the record, after the dataclass's own fields.
+
+    Use it as a decorator below `@property`.
+
+    Args:
+        getter: The property's function.
+
+    Returns:
+        The same function, marked.
+    """
     getter.is_written = True  # type: ignore[attr-defined]
     return getter
 
 
 def written_properties(cls: type) -> dict[str, Callable[..., Any]]:
-    """Return the getters of the properties of a class that its record has, by name."""
+    """Return the functions of all properties of a class that `written` marked, by name."""
     members = (entry for base in cls.__mro__ for entry in vars(base).items())
     getters = {name: m.fget for name, m in members if isinstance(m, property) and m.fget}
     return {name: getter for name, getter in getters.items() if hasattr(getter, "is_written")}
 
 
 def as_json(value: Any) -> Any:
-    """Return a record as plain JSON, its fields in their order; what is not a dataclass stays."""
+    """Turn a record, also inside lists and mappings, into dictionaries and lists for JSON.
+
+    Fields keep their order; any other value is returned as it is.
+    """
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]
     if isinstance(value, Mapping):

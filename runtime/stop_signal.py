@@ -1,4 +1,4 @@
-"""Note SIGTERM and Ctrl-C, so that a loop can end between two pieces of work."""
+"""Remember that SIGTERM or Ctrl-C came, so that a loop can end between two pieces of work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 
 class StopSignal:
-    """A call returns whether SIGTERM or Ctrl-C came; a second Ctrl-C interrupts at once.
+    """Remembers whether SIGTERM or Ctrl-C came; calling the object returns the answer.
 
-    Use it as a context manager: the end of the block restores the signals' former handlers.
+    A Ctrl-C after the first signal raises KeyboardInterrupt at once. Use the object as a context
+    manager: the end of the block restores the signals' former handlers.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Run a bundle's graphs: each backend is one file or one folder."""
+"""Run a bundle's graphs on a CPU or a GPU: each backend is one file or one folder here."""

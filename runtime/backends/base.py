@@ -1,9 +1,9 @@
-"""Define the contract of a backend: it owns memory and runs graphs on it.
+"""Define the contract of a backend: an object that owns memory and runs a bundle's graphs on it.
 
-`Stream` knows the state's meaning: which buffer is current and when to swap. A backend does not
-know it. It allocates memory of two kinds, so that the same stream drives a CPU and a GPU:
+Only `Stream` knows what the state means: which buffer is current and when two buffers are swapped.
+A backend allocates memory of two kinds, so that the same stream works with a CPU and with a GPU:
 
-    host      arrays for the caller's points and for predictions
+    host      arrays for the caller's points and for predictions ("staged" tensors)
     device    state and cache, which stay where the graphs run
 
 Nothing heavy is imported here: commands read `BackendInfo` before any library is loaded.
@@ -26,29 +26,30 @@ STAGED = (
     *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
     *("prediction", "slot", "finite"),
 )
-"""Roles of the tensors that the host writes or reads at every step."""
+"""Lists the roles of staged tensors: the host writes or reads these at every step."""
 
 Trial = Literal["node", "driver", "compiler"]
-"""The ways in which `edgefold doctor` tries a backend without a bundle; see `BackendInfo`."""
+"""`edgefold doctor` tries a backend without a bundle in one of these ways; see `BackendInfo`."""
 Wait = Literal["auto", "spin", "block"]
-"""The ways in which a process may wait for the GPU; see `EngineOptions`."""
+"""A process waits for the GPU in one of these ways; see `EngineOptions`."""
 WAITS: tuple[Wait, ...] = get_args(Wait)
 Watch = Callable[[str, str], None]
-"""A function that is called with the work that begins; see `EngineOptions`."""
+"""Type of a function that is called whenever a piece of work begins; see `EngineOptions.watch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
-    """The facts of a backend that are known before it is opened.
+    """Holds the facts of a backend that are known before it is opened.
 
     Attributes:
-        place: Module in this folder and class, as "module:Class".
-        device: The kind of processor that runs its graphs.
-        provider: onnxruntime's execution provider; "" for a backend without onnxruntime.
-        builds_engines: Engines are built from the graphs at the first open, which takes minutes.
-        maps_weights: Weights are read in place, from the mapped library; none are copied.
-        board_key: Field of a board's profile that says whether the backend runs there.
-        trial: The test, without a bundle, that the backend can run: of a node on its provider, of
+        name: The name by which users choose the backend.
+        place: Module in this folder, and the backend's class in it, as "module:Class".
+        device: The kind of processor that runs the graphs.
+        provider: Name of onnxruntime's execution provider; "" for a backend without onnxruntime.
+        builds_engines: Whether the first open builds engines from the graphs, which takes minutes.
+        maps_weights: Whether weights are read in place from the mapped library and never copied.
+        board_key: Field of a board's profile that says whether the backend runs on the board.
+        trial: The test that `edgefold doctor` runs without a bundle: of a node on the provider, of
             TensorRT's driver, or of a compiler.
     """
 
@@ -63,34 +64,36 @@ class BackendInfo:
 
     @property
     def needs_onnxruntime(self) -> bool:
-        """Whether opening it loads onnxruntime's library."""
+        """Return whether opening the backend loads onnxruntime's library."""
         return bool(self.provider)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How TensorRT builds and runs engines; other backends ignore all but `cache` and `watch`.
+    """Sets how TensorRT builds and runs engines.
+
+    An engine is TensorRT's compiled form of a graph. Other backends use only `cache` and `watch`.
 
     Attributes:
-        cache: Folder of built engines and libraries; None is `CodeCache`'s default.
-        workspace_bytes: The most scratch memory that a layer may ask for; None is 256 MiB where the
-            GPU works in the processor's memory, else all of the GPU's memory.
-        optimization_level: 0 (quick, small) to 5; None is TensorRT's 3. It changes the speed and
-            never the results; TensorRT-RTX builds the same engine at every level.
+        cache: Folder of built engines and libraries; None chooses `CodeCache`'s default folder.
+        workspace_bytes: The most scratch memory, in bytes, that a layer may ask for; None allows
+            256 MiB where the GPU works in the processor's memory, else all of the GPU's memory.
+        optimization_level: Effort of the build, from 0 (quick, small) to 5; None chooses TensorRT's
+            3. It changes the speed, never the results; TensorRT-RTX builds the same at every level.
         compute_capabilities: Kinds of GPU to build for, such as "8.6"; empty for this machine's.
-        conditions: Returns the machine's present conditions, as JSON values: `power_mode` and
-            clocks. They are stored with an engine and compared when it is loaded; None stores
-            nothing.
-        cuda_graphs: Launch each step as one captured CUDA graph.
-        progress: Called with a line before each build, which may take minutes on a board.
+        conditions: Function that returns the machine's present conditions as JSON values:
+            `power_mode` and clocks. They are stored with an engine and compared when it is loaded;
+            None stores nothing.
+        cuda_graphs: Whether to launch each step as one captured CUDA graph.
+        progress: Function that gets a line of text before each build, which may take minutes.
         wait: The way in which the process waits for the GPU. "spin" answers soonest and holds a CPU
             core while it waits, "block" sleeps until the GPU interrupts, "auto" leaves the choice
             to CUDA. It holds for the process: all of its streams wait as the last stream that was
             opened with another word than "auto".
-        high_priority: Run steps before other work that this process has on the GPU.
-        watch: Called by every backend with the work that begins, "load", "open", "bind" or "run",
-            and the name of a graph, or of the backend that is loaded. A parent process learns in
-            this way where its child ended. None calls nothing.
+        high_priority: Whether steps run before other work that this process has on the GPU.
+        watch: Function that every backend calls when work begins, with "load", "open", "bind" or
+            "run" and the name of a graph, or of the backend that is loaded. A parent process learns
+            in this way where its child ended. None calls nothing.
     """
 
     cache: Path | None = None
@@ -116,57 +119,71 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A backend that is compared with others: its name in the registry, and its threads."""
+    """Names a backend that is compared with others.
+
+    Attributes:
+        backend: The backend's name in the registry, or "auto".
+        threads: Number of CPU threads on which it runs.
+    """
 
     backend: str
     threads: int = 1
 
     @property
     def label(self) -> str:
-        """The backend's name, and the number of threads if it is not 1."""
+        """Return the backend's name, followed by ":" and the number of threads if it is not 1."""
         return self.backend if self.threads == 1 else f"{self.backend}:{self.threads}"
 
 
 class BoundStep(Protocol):
-    """A graph bound to fixed buffers; calling it computes the outputs in place."""
+    """A graph that is bound to fixed buffers: calling it reads and writes these buffers."""
 
     def __call__(self) -> None:
-        """Run the graph once; when it returns, outputs for the host are on the host.
+        """Run the graph once, and return when its outputs for the host are in host memory.
 
         Raises:
-            BackendError: The graph failed; outputs are undefined, inputs untouched.
+            BackendError: The graph failed; its outputs are undefined, its inputs as before.
         """
 
 
 class DeviceBuffer(Protocol):
-    """One tensor's memory where the graphs run."""
+    """Holds one tensor in the memory where the graphs run: the GPU's, or the host's for a CPU."""
 
     @property
     def nbytes(self) -> int:
-        """Size of the buffer."""
+        """Return the buffer's size in bytes."""
 
     def read(self) -> Array:
-        """Copy the tensor to the host; raises BackendError."""
+        """Return a copy of the tensor as a numpy array on the host; raises BackendError."""
 
     def write(self, values: Array) -> None:
         """Overwrite the tensor with an array that broadcasts to its shape; raises BackendError."""
 
     def write_row(self, row: Any, axis: int, slot: int, stream: int | None = None) -> None:
-        """Overwrite one slot along an axis by a row; later steps and reads see it.
+        """Copy a row over the elements at index `slot` of an axis; later steps and reads see it.
 
         Args:
-            row: A buffer of the same backend and dtype, of this shape with size 1 along `axis`.
-            axis: Number of the axis, from 0.
-            slot: Index along the axis.
-            stream: The only index along the first axis that is written; None for all.
+            row: A buffer of the same backend, dtype and shape, but of size 1 along `axis`.
+            axis: Number of the axis, counted from 0.
+            slot: The index along the axis that is overwritten.
+            stream: Index along the first axis, to write for this stream only; None writes for all.
 
         Raises:
-            BackendError: The copy failed; the slot's content is undefined.
+            BackendError: The copy failed; the overwritten elements are undefined.
         """
 
 
 def blocks_of(stream: int | None, n_streams: int, n_outer: int) -> range:
-    """Return the blocks of one stream among the `n_outer` blocks before an axis, or all blocks."""
+    """Return the numbers of the memory blocks that `DeviceBuffer.write_row` writes.
+
+    A tensor consists of `n_outer` equal blocks, one for each index before the row's axis; those of
+    one stream lie next to each other.
+
+    Args:
+        stream: Index of the stream; None for all streams.
+        n_streams: Number of streams, the length of the first axis.
+        n_outer: Product of the lengths of all axes before the row's axis.
+    """
     if stream is None:
         return range(n_outer)
     each = n_outer // n_streams
@@ -174,32 +191,50 @@ def blocks_of(stream: int | None, n_streams: int, n_outer: int) -> range:
 
 
 class Backend(Protocol):
-    """Opens a bundle's graphs, allocates memory, binds graphs to it."""
+    """Opens a bundle's graphs, allocates their memory, and binds each graph to its memory."""
 
     @classmethod
     def open(
         cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
     ) -> Backend:
-        """Open every graph of a bundle; raises BackendError."""
+        """Open every graph of a bundle.
+
+        Args:
+            info: The backend's facts.
+            manifest: The bundle's manifest.
+            threads: Number of CPU threads for one step.
+            engine: Settings of engines, and the folder of built code.
+
+        Raises:
+            BackendError: A graph does not open on this backend.
+        """
 
     def report(self) -> dict[str, Any]:
-        """Report what really runs: name, device, version and more."""
+        """Report what really runs, as JSON values: name, device, version and more."""
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate zeroed host arrays of a graph's staged tensors, by tensor name; called once."""
+        """Allocate host arrays, filled with 0, for a graph's staged tensors; called once a graph.
+
+        Returns:
+            The arrays by the tensors' names.
+        """
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> DeviceBuffer:
-        """Allocate memory for a tensor of state, cache or row, with undefined content."""
+        """Allocate a buffer for a tensor of state, cache or row; its content is undefined."""
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        """Return a callable that runs `graph` on device buffers, given by tensor name.
+        """Return a callable that runs a graph on the given device buffers.
 
         Binding may run the graph once, so it happens before the state gets its first values.
+
+        Args:
+            graph: The graph.
+            placed: The device buffers by the names of the graph's tensors.
         """
 
     def close(self) -> None:
-        """Release everything; a second call does nothing.
+        """Release all memory and libraries; a second call does nothing.
 
         Raises:
-            BackendError: Something could not be released; everything else was.
+            BackendError: Something could not be released; everything else was released.
         """

@@ -1,12 +1,13 @@
-"""Keep code on disk that this process will run: engines of a GPU, libraries of a CPU.
+"""Keep code on disk that this process will run: engines for a GPU, libraries for a CPU.
 
     <folder>/<digest of the key>.<kind>     a line of words, a line of JSON, the content
 
-The JSON holds the whole key, the content's length, the builder's facts about it, on which nothing
-depends (`facts`), and the SHA-256 of content and facts. The content is code, so a file is trusted
-only if it is complete, has the key that was asked for, belongs to this user or to root, and nobody
-else may write it or its folder. Any other file counts as absent, and is built again. If the cache
-cannot be written, the next start takes longer; nothing else changes.
+A key names everything that the content depends on, such as the hash of a graph and the kind of GPU.
+The JSON holds the key, the content's length, the SHA-256 of content and facts, and the builder's
+facts about the content (`facts`), on which nothing depends. The content is code, so a file is
+trusted only if it is complete, has the key that was asked for, belongs to this user or to root, and
+nobody else may write it or its folder. Any other file counts as absent, and its content is built
+again. If the cache cannot be written, the next start takes longer; nothing else changes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Key(Protocol):
-    """A frozen dataclass of everything that a file's content depends on.
+    """A frozen dataclass whose fields name everything that a file's content depends on.
 
     Attributes:
-        suffix: The kind of file.
+        suffix: The kind of file, such as "engine", with which the file's name ends.
     """
 
     suffix: ClassVar[str]
@@ -41,10 +42,11 @@ class Key(Protocol):
 
 
 def default_folder(environment: Mapping[str, str]) -> Path | None:
-    """Choose $EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold.
+    """Return the folder of the cache, which environment variables can choose.
 
-    Returns None for a user without a home. An XDG variable that is empty or relative is ignored, as
-    its specification demands; EDGEFOLD_CACHE may be relative to the current folder.
+    It is $EDGEFOLD_CACHE, else $XDG_CACHE_HOME/edgefold, else ~/.cache/edgefold; None for a user
+    without a home. An XDG variable that is empty or relative is ignored, as its specification
+    demands; EDGEFOLD_CACHE may be relative to the current folder.
     """
     if environment.get("EDGEFOLD_CACHE"):
         return Path(environment["EDGEFOLD_CACHE"]).absolute()
@@ -58,11 +60,11 @@ def default_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 class CodeCache:
-    """Keeps files of code in a folder. Nothing is written before the first `store`.
+    """Keeps files of code in a folder, and writes nothing before the first call of `store`.
 
     Attributes:
-        magic: The first line of its files.
-        folder: The folder; None if the user has no home and named none.
+        magic: The first line of each file.
+        folder: The folder; None if the user has no home and named no folder.
     """
 
     magic: ClassVar[bytes]
@@ -71,19 +73,22 @@ class CodeCache:
         self.folder = default_folder(os.environ) if folder is None else folder
 
     def path(self, key: Key) -> Path | None:
-        """Return the path of a key's file, which need not exist; None if there is no folder."""
+        """Return the path of the file for a key, which need not exist; None without a folder."""
         if self.folder is None:
             return None
         text = json.dumps(asdict(key), sort_keys=True).encode()
         return self.folder / f"{sha256(text).hexdigest()[:32]}.{key.suffix}"
 
     def load(self, key: Key) -> bytes | None:
-        """Return a key's content, or None if there is none that can be trusted."""
+        """Return the content stored under a key, or None if no trusted file holds it."""
         entry = self.find(key)
         return entry[0] if entry else None
 
     def find(self, key: Key) -> tuple[bytes, dict[str, Any]] | None:
-        """Return a key's content with the builder's facts; None as in `load`."""
+        """Return the content stored under a key and the builder's facts about it.
+
+        Returns None if no trusted file holds them.
+        """
         path = self.path(key)
         try:
             header, content, reason = self.read(path) if path else ({}, b"", NO_HOME)
@@ -94,11 +99,15 @@ class CodeCache:
         )
 
     def read(self, path: Path) -> tuple[dict[str, Any], bytes, str]:
-        """Return a file's header, its content, and why it cannot be trusted ("" if it can).
+        """Read a file of the cache and check whether it can be trusted.
+
+        Returns:
+            The header (the line of JSON), the content, and the reason why the file cannot be
+            trusted; "" if it can.
 
         Raises:
-            OSError: It cannot be read, or is a link.
-            What `PARSE_ERRORS` lists: It has no valid header.
+            OSError: The file cannot be read, or is a link.
+            What `PARSE_ERRORS` lists: The file has no valid header.
         """
         with open_code(path) as (file, reason):
             if file.read(len(self.magic)) != self.magic:
@@ -112,9 +121,9 @@ class CodeCache:
         return header, content, reason or self.explain_untrusted_folder()
 
     def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
-        """Write content under its key, with the builder's facts.
+        """Write content under its key, with the builder's facts about it.
 
-        Returns why it could not be written, or None.
+        Returns the reason why it could not be written, or None.
         """
         path = self.path(key)
         if path is None:
@@ -125,7 +134,7 @@ class CodeCache:
         return self.write(path, self.magic + json.dumps(header).encode() + b"\n" + content)
 
     def write(self, path: Path, data: bytes) -> str | None:
-        """Write a file that only this user can read; returns why it could not, or None."""
+        """Write a file that only this user can read; return why that failed, or None."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if reason := self.explain_untrusted_folder():
@@ -138,9 +147,9 @@ class CodeCache:
         return None
 
     def explain_unwritable(self) -> str | None:
-        """Return why nothing can be stored, or None; call it before minutes of building.
+        """Return why the cache cannot store anything, or None if it can.
 
-        It makes the folder, and a file in it for a moment.
+        Call it before a build of minutes. It makes the folder, and a file in it for a moment.
         """
         from tempfile import TemporaryFile  # a stream that opens never needs it
 
@@ -154,16 +163,23 @@ class CodeCache:
             return f"{self.folder}: {error.strerror}"
 
     def explain_untrusted_folder(self) -> str:
-        """Return why nothing in the folder can be trusted, or ""; raises OSError.
+        """Return why no file in the cache's folder can be trusted, or "" if files can be.
 
-        A link to it is followed, since the user named it.
+        A link to the folder is followed, since the user named it.
+
+        Raises:
+            OSError: The folder cannot be examined.
         """
         assert self.folder is not None
         reason = _explain_untrusted(self.folder, follow=True)
         return f"{self.folder}: {reason}; chmod 700 it, or name another" if reason else ""
 
     def files(self, suffix: str) -> list[Path]:
-        """List the files of a kind, by path; raises OSError if the folder cannot be read."""
+        """Return the sorted paths of all files with a suffix, such as "engine".
+
+        Raises:
+            OSError: The folder is there and cannot be read.
+        """
         try:
             paths = sorted(self.folder.iterdir()) if self.folder else []
         except (FileNotFoundError, NotADirectoryError):
@@ -173,11 +189,14 @@ class CodeCache:
 
 @contextmanager
 def open_code(path: Path) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file of code; yields it, and why its owner or mode forbid to trust it, or "".
+    """Open a file that holds code, for the length of a `with` block.
+
+    Yields:
+        The open file, and the reason why its owner or mode forbid to trust it; "" if they do not.
 
     Raises:
-        OSError: It cannot be read, or is a link.
-        ValueError: It is not a regular file.
+        OSError: The file cannot be read, or is a link.
+        ValueError: The path is not a regular file.
     """
     # O_NONBLOCK: a named pipe of that name must not hang the start.
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -216,7 +235,14 @@ def make_private_folder(cache: Path, names: Sequence[str]) -> str:
 
 
 def _explain_untrusted(path: Path, *, follow: bool = False, is_file: bool = False) -> str:
-    """Return why a folder, or a file in a folder that is closed to others, cannot be trusted."""
+    """Return why a folder, or a file in a closed folder, cannot be trusted; "" if it can.
+
+    Args:
+        path: The folder, or a file.
+        follow: Whether a link at this path is followed; otherwise it is not trusted.
+        is_file: Whether the path is a file; its folder must be closed to others, so it may have any
+            mode.
+    """
     about = path.stat(follow_symlinks=follow)
     if stat.S_ISLNK(about.st_mode):
         return "it is a link"
@@ -226,7 +252,12 @@ def _explain_untrusted(path: Path, *, follow: bool = False, is_file: bool = Fals
 
 
 def _explain_foreign(about: os.stat_result, may_be_writable: bool = False) -> str:
-    """Return why the owner or the mode of a file or a folder forbid to trust it, or ""."""
+    """Return why the owner or mode of a file or folder forbid to trust it, or "" if they do not.
+
+    Args:
+        about: The file's or folder's status.
+        may_be_writable: Whether other users may have the right to write it.
+    """
     if about.st_uid not in (os.geteuid(), 0):
         return f"it belongs to the user {about.st_uid}"
     if not may_be_writable and about.st_mode & WRITABLE_BY_OTHERS:
@@ -235,12 +266,12 @@ def _explain_foreign(about: os.stat_result, may_be_writable: bool = False) -> st
 
 
 def _digest(content: bytes, facts: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a file's content and facts."""
+    """Return the SHA-256 of a file's content and facts, as 64 hexadecimal digits."""
     text = json.dumps(facts, sort_keys=True).encode() if facts else b""
     return sha256(content + text).hexdigest()
 
 
 def facts_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the builder's facts from a file's header; empty if there are none."""
+    """Return the builder's facts that a file's header holds; empty if it holds none."""
     facts = header.get("facts")
     return facts if isinstance(facts, dict) else {}

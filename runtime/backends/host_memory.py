@@ -1,7 +1,7 @@
 """Allocate tensors in the process's own memory, for backends whose graphs run on the CPU.
 
-Every buffer is made once, when a stream opens, and keeps its address as long as the stream lives: a
-binding may hold only the address.
+Every buffer is allocated once, when a stream opens, and keeps its address as long as the stream
+lives: a bound graph may hold only the address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _allocated(tensor: StateTensor | Tensor) -> Array:
 
 
 class HostBuffer:
-    """A tensor in the process's own memory, where the graphs run too."""
+    """Holds a tensor in the process's own memory, which graphs on the CPU read and write."""
 
     __slots__ = ("_rows", "array")
 
@@ -52,9 +52,12 @@ class HostBuffer:
 
 
 def _require_memory(manifest: Manifest) -> None:
-    """Refuse buffers larger than the machine's memory; raises MemoryLimitError.
+    """Refuse a bundle whose buffers are larger than the machine's memory.
 
-    The system would allocate them, and end processes once they are filled.
+    The system would allocate them, and end processes once the buffers are filled.
+
+    Raises:
+        MemoryLimitError: State, cache, inputs and outputs take more than the machine's memory.
     """
     plan = manifest.memory_plan
     needed = sum(plan[f"{part}_bytes"] for part in ("state", "cache", "io"))
@@ -67,7 +70,11 @@ def _require_memory(manifest: Manifest) -> None:
 
 
 class HostMemory:
-    """The memory of a backend on the CPU; raises MemoryLimitError if the machine has too little."""
+    """Allocates the memory of a backend that runs on the CPU.
+
+    Raises:
+        MemoryLimitError: The machine has too little memory for the bundle's buffers.
+    """
 
     def __init__(self, manifest: Manifest):
         _require_memory(manifest)
@@ -83,7 +90,14 @@ class HostMemory:
         return HostBuffer(tensor)
 
     def arrays_of(self, graph: Graph, placed: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the array of each input and output of a graph, as the manifest describes it."""
+        """Return the arrays of all inputs and outputs of a graph, by tensor name.
+
+        Each array has the shape and type that the manifest states.
+
+        Args:
+            graph: The graph; `allocate_host` was called for it before.
+            placed: The graph's other tensors by name: a `HostBuffer` for each.
+        """
         arrays = self._staged[graph.name] | {name: host.array for name, host in placed.items()}
         for tensor in (*graph.inputs, *graph.outputs):
             array = arrays[tensor.name]

@@ -17,13 +17,16 @@ KIB = 1024
 NEEDED = ("RssAnon:", "RssShmem:", "VmSwap:")
 SESSIONS = "edgefold.runtime.backends.onnxruntime_session"
 MOST_OF_SESSION = 2
-"""How many times the table's figure a first session counts at most: it holds a graph too."""
+"""A first session counts at most this many times its figure in the table: it holds a graph too."""
 
 
 def needed_bytes(process: Path = Path("/proc/self")) -> int | None:
-    """Return the bytes that a process needs now, by the kernel's counters; None without counters.
+    """Return how many bytes a process needs now, by the kernel's counters; None without counters.
 
     The counters may lag by 64 pages a thread; `edgefold.devices.memory.process` reads exactly.
+
+    Args:
+        process: The process's folder in /proc.
     """
     try:
         lines = (process / "status").read_text().splitlines()
@@ -34,24 +37,25 @@ def needed_bytes(process: Path = Path("/proc/self")) -> int | None:
 
 
 def settled_bytes() -> int:
-    """Return freed memory to the kernel, then the bytes that this process needs; 0 if unknown.
+    """Give freed memory back to the kernel, then return how many bytes this process needs.
 
-    Otherwise the figure would hold freed memory, most of which glibc keeps for later use.
+    Otherwise the number would count freed memory too, most of which glibc keeps for later use. The
+    result is 0 where the kernel has no counters.
     """
     getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     return needed_bytes() or 0
 
 
 def present_bytes(import_bytes: int, session_bytes: int) -> int:
-    """Return the bytes that this process needs now, without onnxruntime's share.
+    """Return how many bytes this process needs now, without what onnxruntime takes.
 
-    The share was measured when onnxruntime was loaded: bytecode that is compiled first, or another
-    version, makes it differ from a table's figure.
+    What onnxruntime takes was measured when it was loaded: bytecode that must be compiled first, or
+    another version, makes it differ from the bytes in a table of estimates.
 
     Args:
-        import_bytes: The table's figure for importing onnxruntime, for a program that had imported
+        import_bytes: The table's bytes for importing onnxruntime, used if the program had imported
             it before Edgefold did.
-        session_bytes: The table's figure for a first session.
+        session_bytes: The table's bytes for a first session; at most twice as many are subtracted.
     """
     share = 0
     if "onnxruntime" in sys.modules:

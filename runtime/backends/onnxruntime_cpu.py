@@ -25,13 +25,15 @@ from edgefold.runtime.errors import BackendError
 
 
 class OnnxRuntimeBackend(HostMemory):
-    """Sessions of all graphs of a bundle, on one or more CPU threads.
+    """Runs the graphs of a bundle in onnxruntime's sessions, on one or more CPU threads.
 
     Args:
         info: The backend's facts, for reports.
-        providers: onnxruntime's names of providers; see `open_session`.
+        manifest: The bundle's manifest.
+        threads: Number of CPU threads for one step.
+        providers: Names of onnxruntime's execution providers; see `open_session`.
         device: onnxruntime's name of the device that holds the providers' memory.
-        watch: See `EngineOptions`.
+        watch: Function that is called when work begins; see `EngineOptions`.
     """
 
     def __init__(
@@ -82,7 +84,11 @@ class OnnxRuntimeBackend(HostMemory):
         }
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        """Bind every input and output of a graph to its buffer, by address."""
+        """Bind every input and output of a graph to the address of its buffer.
+
+        Returns:
+            A callable that runs the graph on these buffers.
+        """
         session = self._sessions[graph.name]
         binding = session.io_binding()
         arrays = self.arrays_of(graph, placed)

@@ -1,6 +1,6 @@
-"""Run graphs on onnxruntime's CUDA and TensorRT providers, for boards that have those wheels.
+"""Run graphs on onnxruntime's CUDA and TensorRT providers, for boards that have such a package.
 
-Points and predictions cross to the device and back at every step; state and cache stay there:
+Points are copied to the GPU and predictions back at every step; state and cache stay on the GPU:
 
     host array ──update_inplace──> device ── run on bound device memory ──> host array
 
@@ -38,11 +38,14 @@ IDENTITY = (
     b'\x08\x08:9\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x10\n\x01x\x12\x0b\n\t\x08\x02\x12'
     b"\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x02\x12\x05\n\x03\x12\x01nB\x04\n\x00\x10\r"
 )
-"""An ONNX model, y = x of n bytes: onnxruntime's only copy from one device address to another."""
+"""Holds an ONNX model that copies n bytes, y = x.
+
+onnxruntime has no other way to copy from one address of a device to another.
+"""
 
 
 class OrtBuffer:
-    """A tensor in the provider's memory."""
+    """Holds a tensor in the memory of onnxruntime's provider, such as the GPU's."""
 
     __slots__ = ("_backend", "_dtype", "_shape", "nbytes", "value")
 
@@ -65,7 +68,10 @@ class OrtBuffer:
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
 
     def write_row(self, row: OrtBuffer, axis: int, slot: int, stream: int | None = None) -> None:
-        """Overwrite one slot along an axis, a run of the copying graph for each outer block."""
+        """Copy a row over the elements at index `slot` of an axis.
+
+        The graph that copies runs once for each block of memory that is written.
+        """
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer
         target, source = self.value.data_ptr(), row.value.data_ptr()
@@ -76,7 +82,10 @@ class OrtBuffer:
 
 
 class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
-    """Sessions of all graphs on one execution provider; staged inputs have a twin on the device."""
+    """Runs the graphs of a bundle on one GPU provider of onnxruntime.
+
+    Each staged input has a copy in the GPU's memory, which is written before each step.
+    """
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -90,8 +99,8 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         """Open a bundle on a GPU provider of the installed onnxruntime.
 
         Raises:
-            BackendError: This build of onnxruntime has no such provider, or it does not open, or
-                it does not take the bundle's precision.
+            BackendError: This build of onnxruntime has no such provider, or the provider does not
+                open or does not take the bundle's precision.
         """
         require_provider(info.provider)
         precision = manifest.precision["name"]
@@ -164,7 +173,11 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         return open_session(IDENTITY, providers=self._providers[-1:])
 
     def copy(self, target: int, source: int, n_bytes: int) -> None:
-        """Copy from one device address to another and wait; raises what onnxruntime raises."""
+        """Copy `n_bytes` from one device address to another, and wait until that is done.
+
+        Raises:
+            Exception: Any error of onnxruntime.
+        """
         binding = self._copier.io_binding()
         binding.bind_input("x", self.device, 0, np.uint8, [n_bytes], source)
         binding.bind_output("y", self.device, 0, np.uint8, [n_bytes], target)
@@ -186,7 +199,10 @@ def _reporting(what: str) -> Iterator[None]:
 
 
 def _tensorrt_options(engine: EngineOptions, bundle_hash: str) -> tuple[dict[str, str], str]:
-    """Return the provider's options, and the folder of its engines or why it has none."""
+    """Return the options of the TensorRT provider, and a line about its cache for the report.
+
+    The line is the folder that keeps the provider's engines, or why none are kept.
+    """
     options = {"device_id": "0"}
     if engine.workspace_bytes is not None:
         options["trt_max_workspace_size"] = str(engine.workspace_bytes)

@@ -1,9 +1,9 @@
 """Open onnxruntime's sessions without its telemetry; all other files import onnxruntime from here.
 
-From 1.29 on, onnxruntime's wheels report usage: an extra thread, a database under the user's cache
-folder, and an upload some seconds after the start. A device must not send usage data, and the
-thread's 0.7 MB appear in the middle of a stream. Only the variable below, set before the first
-import, turns it off; a value that the user set stays.
+From 1.29 on, onnxruntime's packages report usage: an extra thread, a database under the user's
+cache folder, and an upload some seconds after the start. A device must not send usage data, and the
+thread's 0.7 MB would appear in the middle of a stream. Only the environment variable below, set
+before the first import, turns it off; a value that the user set stays.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _before_import = settled_bytes()
 import onnxruntime  # noqa: E402
 
 import_bytes = None if _imported_by_others else settled_bytes() - _before_import
-"""Bytes that importing onnxruntime took in this process; None where it had been imported before
-this module."""
+"""Counts the bytes of memory that the import of onnxruntime took in this process.
+
+None means that onnxruntime had been imported before this module.
+"""
 
 __all__ = [
     "first_session_bytes",
@@ -46,24 +48,31 @@ CPU = "CPUExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 LEAST_STACK_BYTES = 256 * 1024
-"""onnxruntime 1.31 ends with a segmentation fault at 64 KiB, and opens a small graph at 128 KiB."""
+"""A process needs a stack of at least this size, in bytes, to open a graph.
+
+onnxruntime 1.31 crashes with a stack of 64 KiB, and opens a small graph with one of 128 KiB.
+"""
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
-"""Whether this onnxruntime accepts a folder of weights for a graph that it gets as bytes."""
+"""States whether this onnxruntime finds the weights of a graph that it gets as bytes."""
 _first_session: list[int] = []  # bytes of the first session, once there was one
 _ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
 
 
 def first_session_bytes() -> int | None:
-    """Return the bytes of this process's first session and its graph; None before a session."""
+    """Return how many bytes this process's first session and its graph took.
+
+    The result is None before a session was opened.
+    """
     return _first_session[0] if _first_session else None
 
 
 @cache
 def share_arena() -> None:
-    """Make one arena for all sessions of the process that ask for it, once.
+    """Make one arena, a block of work memory, for all sessions of the process that ask for it.
 
-    A bundle's graphs run one after the other, so they can work in the same memory; with one arena
-    per session, each would keep its own peak (5 MB of 80 at the paper's size).
+    A second call does nothing. A bundle's graphs run one after the other, so they can work in the
+    same memory; with one arena per session, each would keep its own peak (5 MB of 80 at the paper's
+    size).
     """
     cpu = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -80,16 +89,20 @@ def open_session(
     shared_arena: bool = False,
     path: Path | None = None,
 ) -> Any:
-    """Open a model on the first of `providers`, and nowhere else.
+    """Open an onnxruntime session of a model; fail if the first of `providers` does not load.
 
     Args:
         model: The graph's file, or its bytes.
         threads: Number of CPU threads of one node.
         providers: Names of providers, or names with options. The first must run nodes; the others
             run the nodes that it leaves. Nodes may run on the CPU only if the first is the CPU's.
-        mem_pattern: Keep all intermediates as one block: faster, but the block stays allocated.
-        shared_arena: Work in the memory that `share_arena` makes.
-        path: The file that the bytes were read from: their external data are in its folder.
+        mem_pattern: Whether all intermediate results lie in one block: this is faster, but the
+            block stays allocated.
+        shared_arena: Whether the session works in the memory that `share_arena` makes.
+        path: The file that the bytes were read from; the weights are in the same folder.
+
+    Returns:
+        The `InferenceSession`.
 
     Raises:
         BackendError: onnxruntime refused the model or could not load the provider.
@@ -137,7 +150,7 @@ def open_session(
 
 
 def _require_stack() -> None:
-    """Refuse a stack on which onnxruntime would end the process; raises BackendError."""
+    """Refuse a stack so small that onnxruntime would crash the process; raises BackendError."""
     limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_STACK_BYTES:
         raise BackendError(
@@ -148,7 +161,10 @@ def _require_stack() -> None:
 
 @contextmanager
 def _in_utf8(folder: Path) -> Iterator[str]:
-    """Yield a folder's path in UTF-8, as onnxruntime needs it whatever the system's encoding."""
+    """Yield a path of the folder that is valid UTF-8, because onnxruntime takes no other paths.
+
+    The path holds only until the end of the `with` block.
+    """
     try:
         yield os.fsencode(folder).decode()
         return
@@ -161,7 +177,7 @@ def _in_utf8(folder: Path) -> Iterator[str]:
 
 
 def require_provider(name: str) -> None:
-    """Refuse a provider that this build of onnxruntime does not have; raises BackendError."""
+    """Raise BackendError if the installed onnxruntime does not have an execution provider."""
     if name not in onnxruntime.get_available_providers():
         raise BackendError(
             f"onnxruntime {onnxruntime.__version__} has no {name}; on a Jetson install "
@@ -171,7 +187,14 @@ def require_provider(name: str) -> None:
 
 
 def require_same_tensors(graph: Graph, session: Any) -> None:
-    """Refuse a graph whose tensors are not those of the manifest; raises BackendError."""
+    """Raise BackendError if a session's inputs and outputs are not those of the manifest.
+
+    Names, shapes and types are compared.
+
+    Args:
+        graph: The graph as the manifest describes it.
+        session: The `InferenceSession` of the graph's file.
+    """
     for kind, expected, actual in (
         ("input", graph.inputs, session.get_inputs()),
         ("output", graph.outputs, session.get_outputs()),

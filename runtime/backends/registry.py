@@ -59,12 +59,15 @@ BACKENDS = {
     )
 }
 AUTO = ("tensorrt", "native", "onnxruntime")
-"""Backends that "auto" tries, in this order. The last one opens on every machine; "native" opens
-where `edgefold build` compiled and checked the bundle for this processor."""
+"""Names the backends that "auto" tries, in this order.
+
+The last one opens on every machine; "native" opens where `edgefold build` compiled and checked the
+bundle for this processor.
+"""
 
 
 def info_of(name: str) -> BackendInfo:
-    """Return the facts of a backend; for "auto" those of the last backend that it tries.
+    """Return the facts of a backend by its name; "auto" returns those of the last one it tries.
 
     Raises:
         BackendError: The name is unknown.
@@ -81,8 +84,15 @@ def open_backend(
 ) -> tuple[Backend, dict[str, Any]]:
     """Open a backend by name, or with "auto" the first of `AUTO` that opens.
 
+    Args:
+        name: The backend's name, or "auto".
+        manifest: The bundle's manifest.
+        threads: Number of CPU threads for one step.
+        engine: Settings of engines, and the folder of built code.
+
     Returns:
-        The backend, and a report: asked, name, device, version, and refused (name: reason).
+        The backend, and a report of JSON values: "asked" (the name), the backend's own report, and
+        "refused" (for each backend that did not open, the reason).
 
     Raises:
         BackendError: The backend does not open, or with "auto" none does; the error carries the

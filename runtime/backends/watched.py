@@ -1,4 +1,7 @@
-"""Report what a backend is about to do, to a process that waits for this one."""
+"""Report each piece of work of a backend before it begins, so that a crash can be located.
+
+A parent process that waits for this one learns from the last report where it ended.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class WatchedBackend:
-    """A backend that reports before a graph runs; all other members are the wrapped backend's."""
+    """Wraps a backend, and calls `watch` before a graph is bound or runs.
+
+    All other members are those of the wrapped backend.
+    """
 
     def __init__(self, backend: Backend, watch: Watch):
         self._backend, self._watch = backend, watch

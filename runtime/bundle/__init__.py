@@ -1,1 +1,1 @@
-"""Read bundles on disk: manifest, graph files and signatures, verified before anything opens."""
+"""Read bundles from disk, and verify manifest, graph files and signatures before use."""

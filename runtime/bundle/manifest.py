@@ -1,9 +1,10 @@
-"""Hold the content of a bundle's manifest, by which tensors are found: nobody counts positions.
+"""Hold the content of a bundle's manifest, which describes all tensors by name.
 
-It names, for every graph, each input and output and where it comes from or goes to. It holds no
-code and nothing is unpickled. `edgefold.runtime.bundle.manifest_file` reads and writes the file.
+The manifest states for every graph each input and output, and where it comes from or goes to. It
+holds no code and no pickled objects. `edgefold.runtime.bundle.manifest_file` reads the file.
 
-Where a graph's tensor comes from or goes to (`role`); B streams, U points, M targets:
+A tensor's role says where it comes from or goes to. B streams, U points, M targets, X and Y columns
+of x and y:
 
     points.x  points.y                the caller's points, scaled: the bytes of (B, U, X), (B, U, Y)
     points.mask                       (B, U), true for real rows
@@ -14,8 +15,11 @@ Where a graph's tensor comes from or goes to (`role`); B streams, U points, M ta
     slot                              output: (B,), int64, where the rows of some rings go
     cache                             tensors that refresh writes and query reads
     prediction                        result of query or step, scaled: (B, M, *shape)
-    finite                            (B,), a finite number unless the step's arithmetic was not
-                                      finite; such a step is not committed
+    finite                            (B,), a finite number unless the step's arithmetic gave NaN or
+                                      infinity; the results of such a step are thrown away
+
+"Scaled" numbers are raw numbers after `Scaling`. A ring is a state tensor that holds the last rows
+of a stream: a step returns one new row, which replaces the oldest one.
 """
 
 from __future__ import annotations
@@ -35,18 +39,20 @@ ROLES = (
     *("state", "row", "slot", "cache", "prediction", "finite"),
 )
 WRITTEN = ("state", "row", "slot")
-"""Roles of a step's outputs that become part of the state."""
+"""Lists the roles of those outputs of a step that become part of the state."""
 STEPS = ("condition", "update", "consolidate", "refresh", "query", "step")
 DTYPES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool"),
 )
 WHEN_FULL = ("refuse", "overwrite", "reservoir")
-"""Rules for a new point when the state is full: the point is refused with an error; it replaces the
-oldest point; or it replaces a random one, with the probability by which the state holds every point
-of the stream equally often (reservoir sampling)."""
+"""Lists the rules for a new point when the state is full.
+
+The point is refused with an error; it replaces the oldest point; or it replaces a random point, so
+that the state holds every point of the stream with the same probability (reservoir sampling).
+"""
 SEED = "seed"
-"""Name of the state tensor that the user of a stream sets: the seed of its random numbers."""
+"""A state tensor with this name holds the seed of random numbers, which a stream's user sets."""
 PLANNED = tuple(
     f"{part}_bytes" for part in ("weights", "state", "cache", "io", "activations", "total")
 )
@@ -54,14 +60,15 @@ PLANNED = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A graph's input or output.
+    """Describes an input or output of a graph.
 
     Attributes:
         name: The tensor's name inside the graph.
-        role: One of `ROLES`.
-        of: The state, cache or prediction tensor that it stands for, or the name by which rings
-            ask for their slot; the name itself otherwise.
-        shape: Fixed lengths; streams (B) lead.
+        role: Where the tensor comes from or goes to, one of `ROLES`.
+        of: Name of the state, cache or prediction tensor for which it stands; for the role "slot"
+            the name in `StateTensor.slot`; for all other roles the tensor's own name or the last
+            word of its role.
+        shape: The fixed length of each axis; the first axis is that of streams (B).
         dtype: numpy's name of the element type.
     """
 
@@ -77,13 +84,17 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One step of the model: a file, its hash, its inputs and outputs.
+    """Describes one ONNX graph of a bundle, which does one step of the model.
 
     Attributes:
-        step: One of `STEPS`.
-        width: Number of points (condition, update, step) or targets (query) of one call; 0 for
-            other steps.
-        precision: Element type of its products: "float32", "float16" or "int8".
+        name: The graph's name, by which the manifest lists it.
+        step: The step that the graph does, one of `STEPS`.
+        width: Number of points (condition, update, step) or targets (query) that one call takes; 0
+            for other steps.
+        file: Name of the graph's file in the bundle's folder.
+        sha256: SHA-256 of the file, 64 hexadecimal digits.
+        inputs, outputs: The graph's inputs and outputs, in the manifest's order.
+        precision: Element type in which products are computed: "float32", "float16" or "int8".
     """
 
     name: str
@@ -96,13 +107,13 @@ class Graph:
     precision: str = "float32"
 
     def with_role(self, role: str) -> list[Tensor]:
-        """Return the inputs and outputs of a role, in order."""
+        """Return the graph's inputs and outputs that have a given role, inputs first."""
         return [tensor for tensor in (*self.inputs, *self.outputs) if tensor.role == role]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightPlace:
-    """The place of an array in the weight file, in bytes."""
+    """States where an array lies in the weight file: offset and length in bytes."""
 
     offset: int
     n_bytes: int
@@ -110,14 +121,18 @@ class WeightPlace:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """A tensor of the state or of the cache.
+    """Describes a tensor of the state or of the cache.
 
     Attributes:
+        name: The tensor's name.
+        shape: The fixed length of each axis; the first axis is that of streams (B).
+        dtype: numpy's name of the element type.
         initial: First value of a state tensor: one number for all elements, or the place of an
-            array; None for the cache.
-        ring: Axis of the rows, of which a step writes one at a time; None for other tensors.
-        slot: Name of the output that says where a ring's row goes; None where each row follows
-            the one before.
+            array in the weight file; None for the cache.
+        ring: Number of the axis along which a ring's rows lie, of which a step writes one at a
+            time; None for other tensors.
+        slot: Name in `Tensor.of` of the output that says where a ring's new row goes; None where
+            each row goes after the one before.
     """
 
     name: str
@@ -134,20 +149,35 @@ class StateTensor:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The scaling of raw numbers: scaled = (raw - shift) / scale, one pair per column."""
+    """Holds how raw numbers are scaled for the model: scaled = (raw - shift) / scale.
+
+    Attributes:
+        shift: The number that is subtracted, for each column.
+        scale: The positive number by which is divided, for each column.
+    """
 
     shift: tuple[float, ...]
     scale: tuple[float, ...]
 
     def to_raw(self, scaled: Array, unscale: str = "affine") -> Array:
-        """Return scaled numbers (..., columns) to raw units; `unscale` is one of `UNSCALE`."""
+        """Convert scaled numbers (..., columns) back to raw units.
+
+        Args:
+            scaled: The scaled numbers.
+            unscale: The kind of number, one of `UNSCALE`: for example, a standard deviation
+                ("scale") is multiplied only.
+        """
         if unscale == "none" or not scaled.shape[-1]:
             return scaled
         scale, shift = self.of(unscale)
         return np.asarray(scaled * scale + shift)
 
     def of(self, unscale: str) -> tuple[FloatArray, FloatArray]:
-        """Return the factor and the summand, each (columns,), that make scaled numbers raw."""
+        """Return factor and summand, each (columns,), with raw = scaled * factor + summand.
+
+        Args:
+            unscale: The kind of number, one of `UNSCALE` but not "none".
+        """
         scale = np.array(self.scale)
         if unscale == "log-density":
             return np.ones_like(scale), -np.log(scale)
@@ -155,24 +185,32 @@ class Scaling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether raw and scaled numbers are the same."""
+        """Return whether the scaling changes nothing: raw and scaled numbers are the same."""
         return not any(self.shift) and all(s == 1 for s in self.scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything the runtime knows of a bundle.
+    """Holds everything that the runtime knows of a bundle.
 
     Attributes:
-        model: The model's name, summary and n_parameters, and facts of its source.
+        path: The bundle's folder.
+        bundle_hash: SHA-256 of the manifest's file, which holds the hashes of all other files.
+        model: The model's name, summary and n_parameters, and facts about its source.
+        task: The name and settings of the task for which the model was made.
+        n_streams: Number of streams (B) that one step serves together.
+        scaling_x, scaling_y: The scalings of the points' x and y.
+        prediction: The kind of prediction.
+        prediction_tensors: The prediction's tensors, and how each is converted to raw units.
         consolidate_every: Number of points after which `consolidate` runs; 0 without such a step.
         capacity: Number of points that the state holds; 0 where any number fits.
         when_full: The rule for a new point when the state is full, one of `WHEN_FULL`.
-        prediction: The kind of prediction.
-        prediction_tensors: Its tensors, and how each returns to raw units.
-        memory_plan: Predicted bytes, as export counted them.
+        state, cache: The tensors of the state and of the cache.
+        graphs: The graphs by name.
+        weights, golden: Name, size and SHA-256 of the weight file and of the golden stream's file.
+        memory_plan: Predicted bytes of memory, as export counted them.
         precision: "name" ("float32", "float16", "int8") and its cost as export measured it.
-        bundle_hash: SHA-256 of the manifest file, which holds the hashes of all others.
+        versions: Versions of the software that exported the bundle, by name.
     """
 
     path: Path
@@ -198,47 +236,62 @@ class Manifest:
 
     @property
     def n_inputs(self) -> int:
-        """Number of columns of x (X); may be 0."""
+        """Return the number of columns of x (X), which may be 0."""
         return len(self.scaling_x.shift)
 
     @property
     def n_outputs(self) -> int:
-        """Number of columns of y (Y), and of predictions in units of y; may be 0."""
+        """Return the number of columns of y (Y), which may be 0.
+
+        Predictions in units of y have as many columns.
+        """
         return len(self.scaling_y.shift)
 
     def of_step(self, step: str) -> list[Graph]:
-        """Return all graphs of a step, narrowest first; none if the model has no such step."""
+        """Return all graphs that do a step, one of `STEPS`, sorted by width.
+
+        The list is empty if the model has no such step.
+        """
         return sorted((g for g in self.graphs.values() if g.step == step), key=lambda g: g.width)
 
     @property
     def is_filter(self) -> bool:
-        """Whether the model takes an input and answers at once, instead of update and query."""
+        """Return whether the model is a filter, which takes an input and answers at once.
+
+        Other models learn points by `update` and predict by `query`.
+        """
         return bool(self.of_step("step"))
 
     @property
     def chunk(self) -> int:
-        """The most points that one call of the model learns."""
+        """Return the most points that one call of the model learns."""
         return max((graph.width for graph in self.of_step("condition")), default=1)
 
     @property
     def targets(self) -> int:
-        """The most targets that one query takes."""
+        """Return the most targets at which one query predicts."""
         return max((graph.width for graph in self.of_step("query")), default=1)
 
     @property
     def room(self) -> int | None:
-        """Number of points that a stream takes before it refuses more; None if it never does."""
+        """Return how many points a stream takes before it refuses more; None if it never does."""
         return self.capacity if self.capacity and self.when_full == "refuse" else None
 
     @property
     def with_less_room(self) -> str:
-        """Advice how to export a smaller buffer of points; "" where the state holds no points."""
+        """Return advice, for error messages, how to export a smaller buffer of points.
+
+        It is "" where the state holds no points.
+        """
         text = f"export with room for fewer points (--set capacity=N, now {self.capacity})"
         return text * bool(self.capacity)
 
     @property
     def keeps(self) -> str:
-        """Sentence about points beyond the capacity; "" where any number fits."""
+        """Return words that say what happens to points beyond the capacity.
+
+        They are "" where any number of points fits.
+        """
         then = {
             "refuse": "then refuses",
             "overwrite": "then overwrites the oldest",
@@ -248,7 +301,7 @@ class Manifest:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether the model computes random numbers from a seed that the user may set."""
+        """Return whether the model computes random numbers from a seed that the user may set."""
         seeds = [t for t in self.state if t.name == SEED]
         outputs = {t.of for g in self.graphs.values() for t in g.outputs if t.role == "state"}
         form = [(t.shape, t.dtype) for t in seeds]
@@ -256,10 +309,10 @@ class Manifest:
 
     @property
     def learns_from(self) -> list[Graph]:
-        """The graphs that take points, the one for single points first."""
+        """Return the graphs that take points; those that take one point at a time come first."""
         return [g for step in ("update", "step", "condition") for g in self.of_step(step)]
 
 
 def n_that_fit(room: int | None, n: int) -> int:
-    """Return how many of n points fit into a state with this room: min(n, room); None fits all."""
+    """Return how many of n points fit into a state: min(n, room), or n if room is None."""
     return n if room is None else min(n, room)

@@ -1,8 +1,8 @@
-"""Read a bundle's manifest, verify it against its files, and seal a new one.
+"""Read a bundle's manifest, verify the bundle's files, and add a checksum to a new manifest.
 
-Reading checks the schema, the manifest's own SHA-256, every figure that the runtime relies on later
-(`edgefold.runtime.bundle.manifest_rules`) and every file's hash, in this order. It does not open a
-graph.
+Reading checks the schema, the manifest's own SHA-256, every number and name that the runtime relies
+on later (`edgefold.runtime.bundle.manifest_rules`) and every file's hash, in this order. It does
+not open a graph.
 """
 
 from __future__ import annotations
@@ -34,21 +34,30 @@ PARSE_ERRORS = (
     *(AssertionError, AttributeError, KeyError, TypeError, ValueError),
     *(OverflowError, RecursionError),
 )
-"""Exceptions that damaged JSON can cause."""
+"""Lists the exceptions that reading damaged JSON can raise."""
 MOST_BYTES = 8_000_000
-"""The largest manifest that is read; its numbers take 20 times as much in memory. Our largest has
-0.02 MB; 300,000 columns would be 8 MB."""
+"""A manifest with more bytes than this is refused; in memory it takes 20 times as much.
+
+Our largest has 0.02 MB; 300,000 columns would take 8 MB.
+"""
 
 
 def with_checksum(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the SHA-256 of its other content, which `load_manifest` compares."""
+    """Return a manifest's JSON with the SHA-256 of all its other fields in the field "sha256".
+
+    `load_manifest` refuses a manifest whose "sha256" does not fit.
+    """
     content = {name: value for name, value in form.items() if name != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return {**content, "sha256": sha256(text.encode()).hexdigest()}
 
 
 def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
-    """Read a bundle's manifest and, with `verify`, compare every file with its hash.
+    """Read a bundle's manifest, and check it and the bundle's files.
+
+    Args:
+        bundle: The bundle's folder.
+        verify: Whether to compare the size and hash of every file with the manifest.
 
     Raises:
         BundleError: A file is missing, damaged, changed, or of another schema.
@@ -96,7 +105,16 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
 
 
 def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
-    """Convert a manifest's JSON, checking nothing; damaged JSON raises one of `PARSE_ERRORS`."""
+    """Convert a manifest's JSON to a `Manifest`, without checking what it says.
+
+    Args:
+        form: The JSON.
+        folder: The bundle's folder.
+        bundle_hash: SHA-256 of the manifest's file.
+
+    Raises:
+        What `PARSE_ERRORS` lists: The JSON is damaged.
+    """
 
     def tensor(entry: dict[str, Any]) -> Tensor:
         if entry["role"] not in ROLES:
@@ -156,7 +174,7 @@ def _refuse(path: Path, error: Exception) -> NoReturn:
 
 
 def _verify(manifest: Manifest) -> None:
-    """Compare every file's size and hash with the manifest's."""
+    """Raise BundleError if a file of the bundle has another size or hash than the manifest says."""
     files = [(g.file, g.sha256, range(MOST_GRAPH_BYTES)) for g in manifest.graphs.values()]
     for entry in (manifest.weights, manifest.golden):
         n_bytes = entry["n_bytes"]

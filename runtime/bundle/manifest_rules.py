@@ -1,10 +1,10 @@
 """Check a manifest before anything of its bundle is opened or allocated.
 
 Anybody can write a manifest with a right checksum. So everything that the runtime relies on later
-is checked here, from the manifest only: names, roles, shapes against the manifest's sizes, and its
-memory plan against its shapes. The time and memory of a running graph cannot be checked: a loop in
-it may run for ever and a shape that it computes may be huge. The plan's activation bytes are taken
-as they are.
+is checked here, from the manifest only: names, roles, shapes, and whether the memory plan (the
+predicted bytes) is large enough for the shapes. The time and memory of a running graph cannot be
+checked: a loop in the graph may run for ever, and a shape that it computes may be huge. The plan's
+bytes for activations are believed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ MOST_GRAPHS = 64
 MOST_TENSORS = 4096  # of the state, and of one side of a graph
 MOST_AXES = 16
 MOST_GROUPS = 6
-"""The most groups of state tensors in one graph: a step is bound to each of 2**groups combinations.
-Our largest bundles have 2."""
+"""A graph may read and write at most this many groups of state tensors; our bundles have up to 2.
+
+Each group has two buffers that are swapped, and a step is bound to each of 2**groups combinations.
+"""
 NAME_LENGTH = 255  # bytes of a file's name
 
 POINTS = ("points.x", "points.y")
 MASKS = ("points.mask", "targets.mask")
 SINGLE = (*POINTS, *MASKS, "targets.x", "finite")
-"""Roles that at most one tensor of a graph has."""
+"""Lists the roles that at most one tensor of a graph may have."""
 TAKES: dict[str, tuple[str, ...]] = {
     "update": (*POINTS, "state"),
     "condition": (*POINTS, "points.mask", "state"),
@@ -51,7 +53,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "query": ("targets.x", "targets.mask", "state", "cache"),
     "step": ("points.x", "state"),
 }
-"""Roles of the inputs that each step may have."""
+"""Lists for each step the roles that its inputs may have."""
 GIVES: dict[str, tuple[str, ...]] = {
     "update": ("state", "row", "slot", "finite"),
     "condition": ("state", "row", "slot", "finite"),
@@ -60,14 +62,14 @@ GIVES: dict[str, tuple[str, ...]] = {
     "query": ("prediction", "finite"),
     "step": ("state", "row", "slot", "prediction", "finite"),
 }
-"""Roles of the outputs that each step may have."""
+"""Lists for each step the roles that its outputs may have."""
 
 
 def require_sound(m: Manifest) -> None:
-    """Check everything that the runtime relies on.
+    """Check everything in a manifest that the runtime relies on.
 
     Raises:
-        ValueError, TypeError, KeyError: Something is not as this version writes it.
+        ValueError, TypeError, KeyError: An entry is missing, or not as this version writes it.
     """
     for name in ("model", "task", "memory_plan", "precision", "versions", "weights", "golden"):
         _require(isinstance(getattr(m, name), dict), f"{name} is not an object")
@@ -101,12 +103,12 @@ def require_sound(m: Manifest) -> None:
 
 
 def is_count(value: Any, least: int) -> bool:
-    """Whether a value is a whole number from `least` to 2**62."""
+    """Return whether a value is an int, at least `least` and below 2**62."""
     return type(value) is int and least <= value < 1 << 62
 
 
 def tensor_bytes(tensors: Iterable[StateTensor | Tensor]) -> int:
-    """Sum the bytes of one buffer for each tensor."""
+    """Return how many bytes the tensors take together, with one buffer each."""
     return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
@@ -175,7 +177,10 @@ def _require_state_tensor(tensor: StateTensor, n_stored: int) -> None:
 
 
 def _require_steps(m: Manifest) -> None:
-    """Check that the steps are those of a learning or of a filtering model."""
+    """Raise ValueError if the graphs' steps are not those of a learning or a filtering model.
+
+    A learning model has `update` and `query`, a filtering model has `step`.
+    """
     graphs = list(m.graphs.values())
     _require(len(graphs) <= MOST_GRAPHS, f"it has {len(graphs)} graphs")
     counts = Counter(graph.step for graph in graphs)
@@ -208,7 +213,14 @@ Places = Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]
 def _require_graph(
     m: Manifest, graph: Graph, groups: Mapping[str, frozenset[str]], places: Places
 ) -> None:
-    """Check one graph's tensors: their roles, and each one's shape."""
+    """Raise ValueError if a graph's width, roles or shapes are not as its step needs them.
+
+    Args:
+        m: The manifest.
+        graph: One of its graphs.
+        groups: The result of `writers`.
+        places: The result of `_places`.
+    """
     step = graph.step
     least, most = {"consolidate": (0, 0), "refresh": (0, 0)}.get(step, (1, 1))
     wide = is_count(graph.width, least) and (graph.width <= most or step in ("condition", "query"))
@@ -243,12 +255,12 @@ def _require_graph(
 
 
 def _outputs_of(graph: Graph, role: str) -> set[str]:
-    """Return the names of the tensors that a graph's outputs of a role stand for."""
+    """Return `Tensor.of` of all outputs of a graph that have a given role."""
     return {tensor.of for tensor in graph.outputs if tensor.role == role}
 
 
 def _places(m: Manifest) -> Places:
-    """Return the shape and type that a tensor of each role must have, by role and name."""
+    """Return the shape and dtype that a graph's tensor must have, by its role and `Tensor.of`."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
@@ -259,12 +271,15 @@ def _places(m: Manifest) -> Places:
 
 
 def row_shape(ring: StateTensor) -> tuple[int, ...]:
-    """Return the shape of one row of a ring."""
+    """Return the shape of one row of a ring: the ring's shape with 1 along the axis of rows."""
     return tuple(1 if axis == ring.ring else length for axis, length in enumerate(ring.shape))
 
 
 def writers(m: Manifest) -> dict[str, frozenset[str]]:
-    """Return the graphs that write each state tensor; equal sets form a group of tensors."""
+    """Return for each state tensor, by name, the names of the graphs that write it.
+
+    Tensors that the same graphs write form a group: their buffers are swapped together.
+    """
     graphs_of: dict[str, set[str]] = {tensor.name: set() for tensor in m.state}
     for graph in m.graphs.values():
         for tensor in graph.outputs:
@@ -274,10 +289,10 @@ def writers(m: Manifest) -> dict[str, frozenset[str]]:
 
 
 def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) -> None:
-    """Check a tensor's shape against the manifest's sizes.
+    """Raise ValueError if a tensor of a graph has another shape or dtype than its role needs.
 
-    A graph may take the rows of all streams as one axis, so only the number of the caller's points
-    is compared.
+    For the caller's points and for predictions only the number of elements is compared, because a
+    graph may take the points of all streams along one axis.
     """
     what, role = f"{graph.name}: {tensor.name}", tensor.role
     rows = m.n_streams * graph.width
@@ -304,7 +319,7 @@ def _require_place(m: Manifest, graph: Graph, tensor: Tensor, places: Places) ->
 
 
 def _require_plan(m: Manifest) -> None:
-    """Check that the memory plan is not smaller than the bytes of the shapes."""
+    """Raise ValueError if the memory plan states fewer bytes than the tensors' shapes take."""
     plan, graphs = m.memory_plan, m.graphs.values()
     for name in PLANNED:
         _require(is_count(plan[name], 0), f"memory_plan.{name} is not a number of bytes")
@@ -327,7 +342,10 @@ def _require_plan(m: Manifest) -> None:
 
 
 def _require_task(m: Manifest) -> None:
-    """Check that a series' features have as many columns as x, before arrays are sized by them."""
+    """Raise ValueError if the features of a series have not as many columns as the graphs' x.
+
+    Later code allocates arrays by this number.
+    """
     features = m.task.get("features")
     if m.task.get("name") != "series" or not isinstance(features, dict):
         return

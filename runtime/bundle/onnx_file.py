@@ -1,16 +1,16 @@
-"""Find where a graph's file takes weights from, before any library opens it.
+"""Find from which files a graph takes its weights, before any library opens the graph.
 
-A graph may name any file for the data of a tensor: one outside of the bundle, or one that no hash
-covers. A library opens whatever is named there (older ones even `../../secret`). So the file is
-walked here, and refused unless it is as the exporter writes it: constants of the main graph lie in
-the bundle's weight file, with offset and length, and all other tensors in the graph's own file.
+A graph's file may name any other file for the data of a tensor: one outside of the bundle, or one
+that no hash covers. A library opens whatever is named there (older ones even `../../secret`). So
+this module reads the graph's file first, and refuses it unless it is as the exporter writes it:
+constants of the main graph lie in the bundle's weight file, with offset and length, and all other
+tensors in the graph's own file.
 
     model ─> graph ─┬─> initializers                            may lie in the weight file
                     └─> nodes ─> attributes ─> tensors, graphs  hold their data themselves
 
-The walk reads only the needed parts of protobuf
-(https://protobuf.dev/programming-guides/encoding), by the field numbers of onnx.proto: a board has
-no onnx.
+An ONNX file is a protobuf message (https://protobuf.dev/programming-guides/encoding). Only the
+needed fields are read, by their numbers in onnx.proto, because a board has no package onnx.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgefold.runtime.plain_files import open_plain
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups (3, 4) are in no ONNX file
 EXTERNAL = 1  # TensorProto.DataLocation
 MOST_BYTES = 64_000_000
-"""The largest graph file that is read into memory; our exports have up to 0.2 MB."""
+"""A graph's file with more bytes than this is refused; our exports have up to 0.2 MB."""
 
 INNER: dict[str, dict[int, str]] = {
     "model": {7: "main", 20: "training", 25: "function"},
@@ -37,11 +37,15 @@ INNER: dict[str, dict[int, str]] = {
     "function": {7: "node", 11: "attribute"},
     "training": {1: "graph", 2: "graph"},
 }
-"""The messages of onnx.proto in which tensors can lie, by field number."""
+"""For each kind of message that can hold tensors: the kind of message in each of its fields.
+
+A field is named by its number in onnx.proto; other fields hold no tensors. A kind that is not a key
+here is a tensor.
+"""
 
 
 def read_graph(manifest: Manifest, graph: Graph) -> bytes:
-    """Read a graph's file; check its hash, and that only the weight file holds data of it.
+    """Return the content of a graph's file, after checking its hash and where its weights lie.
 
     Raises:
         BundleError: The file cannot be read, was changed, or takes weights from another file.
@@ -71,15 +75,15 @@ def read_graph(manifest: Manifest, graph: Graph) -> bytes:
 
 
 def external_bytes(model: bytes, location: str, n_stored: int) -> int:
-    """Count the bytes of a graph's constants that lie in the weight file.
+    """Return how many bytes of a graph's constants lie in the weight file.
 
     Args:
-        model: The content of a graph's file.
-        location: Name of the weight file, the only one that may be named.
+        model: The content of the graph's file.
+        location: Name of the weight file, the only other file that the graph may name.
         n_stored: Size of the weight file in bytes.
 
     Raises:
-        ValueError: The model is not a protobuf, or takes data from another file.
+        ValueError: The model is not a protobuf message, or takes data from another file.
     """
     total = 0
     waiting = [("model", 0, len(model))]
@@ -96,7 +100,15 @@ def external_bytes(model: bytes, location: str, n_stored: int) -> int:
 
 
 def _fields(data: bytes, at: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each field's number, wire type, first byte and end; for a varint twice its value."""
+    """Yield the fields of the protobuf message in `data[at:stop]`.
+
+    Yields:
+        The field's number, its wire type, and the positions of its first byte and of the byte after
+        its last one; for a varint (an integer) its value twice instead.
+
+    Raises:
+        ValueError: The bytes are not such a message.
+    """
     while at < stop:
         tag = data[at]
         at += 1
@@ -142,9 +154,19 @@ def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
 def _external_bytes(
     data: bytes, place: tuple[int, int], location: str, n_stored: int, kind: str
 ) -> int:
-    """Count the bytes of a tensor's data in the weight file; 0 if its data are in the message.
+    """Return how many bytes of a tensor's data lie in the weight file; 0 if its message holds them.
 
     A reader of protobuf may join a message from several parts; here each part must be complete.
+
+    Args:
+        data: The content of the graph's file.
+        place: Positions in it of the tensor's first byte and of the byte after its last one.
+        location: Name of the weight file.
+        n_stored: Size of the weight file in bytes.
+        kind: The kind of tensor; see `INNER`. Only an "initializer" may lie in the weight file.
+
+    Raises:
+        ValueError: The tensor's data lie in another file, or beyond the end of the weight file.
     """
     name, is_external = "", False
     places: list[tuple[str, str]] = []

@@ -2,10 +2,10 @@
 
     signature.json ── ed25519 ──> bundle hash ── SHA-256 ──> manifest.json ── SHA-256 ──> every file
 
-Hashes show only damage: whoever changes a bundle can compute them again. A signature shows who made
-the bundle. The bytes of the manifest are checked before they are parsed, and before any graph is
-opened. The package `cryptography` checks the signature in a child process; otherwise a loop would
-hold its 8.5 MB (2.0 MB of them needed) for years, instead of 0.5 MB.
+Hashes show only damage, because whoever changes a bundle can compute them again. A signature shows
+who made the bundle. The bytes of the manifest are checked before they are parsed, and before any
+graph is opened. The package `cryptography` checks the signature in a child process; otherwise a
+loop would hold the package's 8.5 MB (2.0 MB of them needed) for years, instead of 0.5 MB.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from edgefold.runtime.plain_files import open_plain
 FILE_NAME = "signature.json"
 SCHEMA = 1
 DOMAIN = b"edgefold bundle signature 1\n"
-"""Prefix of the signed hash, so that no signature made for another purpose is valid."""
+"""The signed bytes begin with this text, so that a signature for another purpose is not valid."""
 MAX_BYTES = 1 << 16  # of a signature file or a key; some hundred signatures
 SPKI = bytes.fromhex("302a300506032b6570032100")
-"""The bytes before the 32 bytes of an ed25519 public key (RFC 8410)."""
+"""An encoded ed25519 public key consists of these bytes and the key's 32 bytes (RFC 8410)."""
 BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 KeySource = str | Path | bytes
-"""A public key's file, or its content."""
+"""A public key is given as the path of its file, or as the file's content in bytes."""
 TrustedKeys = KeySource | Sequence[KeySource]
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """An ed25519 public key.
+    """Holds an ed25519 public key.
 
     Attributes:
         raw: The key's 32 bytes.
@@ -51,13 +51,18 @@ class PublicKey:
 
     @property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that name the key; they prove nothing."""
+        """Return the key's id, 16 hexadecimal digits that name the key but prove nothing."""
         return sha256(self.raw).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One line of a signature file: the key's id, and 64 bytes."""
+    """Holds one signature of a signature file.
+
+    Attributes:
+        key: The id of the key that made it; see `PublicKey.id`.
+        value: The signature, 64 bytes.
+    """
 
     key: str
     value: bytes
@@ -72,13 +77,15 @@ def load_expected(
 
     Args:
         bundle: The bundle's folder.
-        expect_hash: The bundle's hash, 64 hexadecimal digits in either case; None accepts any.
-        trusted_keys: Public keys, one of which must have signed it; None needs no signature.
+        expect_hash: The hash that the bundle must have, 64 hexadecimal digits in either case; None
+            accepts any hash.
+        trusted_keys: Public keys, one of which must have signed the bundle; None accepts a bundle
+            without a signature.
 
     Raises:
-        BundleError: It is another bundle, or unsigned, or signed by others, or cannot be verified
-            because the package cryptography is missing; or `load_manifest` refuses it.
-        KeyFileError: A trusted key cannot be read, or there is none.
+        BundleError: The bundle is another one, or unsigned, or signed by other keys, or cannot be
+            verified because the package cryptography is missing; or `load_manifest` refuses it.
+        KeyFileError: A trusted key cannot be read, or the list of keys is empty.
     """
     digest = expected_hash(bundle, expect_hash, trusted_keys)
     manifest = load_manifest(bundle)
@@ -92,7 +99,11 @@ def expected_hash(
     expect_hash: str | None = None,
     trusted_keys: TrustedKeys | None = None,
 ) -> str | None:
-    """Return the hash of a bundle that `load_expected` accepts; None without any condition."""
+    """Check a bundle's hash and signature as `load_expected` does, without parsing the manifest.
+
+    Returns:
+        The bundle's hash; None if neither a hash nor keys are given, so that nothing was checked.
+    """
     if expect_hash is None and trusted_keys is None:
         return None
     if expect_hash is not None:
@@ -108,7 +119,11 @@ def expected_hash(
 
 
 def read_hash(text: str) -> str:
-    """Return a text as `Manifest.bundle_hash` has it; raises BundleError if it is not a hash."""
+    """Return a bundle's hash that a user typed as 64 lower-case hexadecimal digits.
+
+    Raises:
+        BundleError: The text is not such a hash.
+    """
     digits = text.strip().lower() if isinstance(text, str) else ""
     if not re.fullmatch("[0-9a-f]{64}", digits):
         raise BundleError(
@@ -119,7 +134,11 @@ def read_hash(text: str) -> str:
 
 
 def bundle_hash_of(bundle: str | Path) -> str:
-    """Hash a bundle's manifest without parsing it; raises BundleError if it cannot be read."""
+    """Return the bundle's hash, the SHA-256 of its manifest file, without parsing the manifest.
+
+    Raises:
+        BundleError: The manifest cannot be read.
+    """
     path = Path(bundle) / MANIFEST
     try:
         with open_plain(path) as file:
@@ -132,7 +151,7 @@ def bundle_hash_of(bundle: str | Path) -> str:
 
 
 def signer_of(bundle: str | Path, trusted_keys: TrustedKeys) -> tuple[str, PublicKey]:
-    """Return a bundle's hash, and the first of the trusted keys that has signed it.
+    """Return a bundle's hash, and the first of the trusted keys with which it is signed.
 
     Raises:
         BundleError, KeyFileError: See `load_expected`.
@@ -165,12 +184,24 @@ def signer_of(bundle: str | Path, trusted_keys: TrustedKeys) -> tuple[str, Publi
 
 
 def signed_message(bundle_hash: str) -> bytes:
-    """Return the bytes that a signature covers."""
+    """Return the bytes that are signed for a bundle with this hash."""
     return DOMAIN + bundle_hash.encode()
 
 
 def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -> list[bool]:
-    """Check in a child process which signatures are valid for their keys."""
+    """Check in a child process which signatures of a message are valid.
+
+    Args:
+        what: Words for the start of an error message.
+        message: The signed bytes.
+        pairs: Each signature with the key that should have made it: (key, signature).
+
+    Returns:
+        For each pair, whether the signature is valid.
+
+    Raises:
+        BundleError: The child does not start or ends early, or the package cryptography is missing.
+    """
     # Imported here: a loop without trusted keys must not load them.
     from edgefold.runtime.bundle import signature_process
     from edgefold.runtime.child_process import child_process
@@ -202,10 +233,12 @@ def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -
 
 
 def read_public_keys(sources: TrustedKeys) -> list[PublicKey]:
-    """Read the public keys of files, or of their contents; a file may hold several.
+    """Read public keys from one or several files, or from files' contents.
+
+    Each file may hold several keys.
 
     Raises:
-        KeyFileError: There is no key, or one is not an ed25519 public key in PEM.
+        KeyFileError: There is no key, or a key is not an ed25519 public key in PEM format.
     """
     if isinstance(sources, str | bytes | PurePath):
         sources = [sources]
@@ -242,7 +275,11 @@ def _keys_of(source: KeySource) -> list[PublicKey]:
 
 
 def read_key_file(path: str | Path) -> bytes:
-    """Read a key's file; raises KeyFileError."""
+    """Return the content of a key's file.
+
+    Raises:
+        KeyFileError: The file cannot be read, or is too long to be a key.
+    """
     try:
         with open_plain(path) as file:
             content = file.read(MAX_BYTES + 1)
@@ -254,10 +291,16 @@ def read_key_file(path: str | Path) -> bytes:
 
 
 def read_signatures(bundle: str | Path, bundle_hash: str) -> list[Signature]:
-    """Read the signatures in a bundle's folder; none if there is no file.
+    """Read the signature file in a bundle's folder; without a file the list is empty.
+
+    The signatures are not checked here.
+
+    Args:
+        bundle: The bundle's folder.
+        bundle_hash: The bundle's hash, which the file must name.
 
     Raises:
-        BundleError: The file is damaged, or signs a bundle with another hash.
+        BundleError: The file is damaged, or belongs to a bundle with another hash.
     """
     path = Path(bundle) / FILE_NAME
     try:

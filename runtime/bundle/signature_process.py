@@ -7,7 +7,14 @@ from typing import IO, Any
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Write which signatures are valid for key and message, or why none can be checked."""
+    """Check signatures, and write for each whether it is valid, or why none can be checked.
+
+    Args:
+        request: "message", in hexadecimal digits, and "pairs", a list of [key, signature] in
+            hexadecimal digits.
+        answer: The pipe that gets a JSON object: "valid" with a bool for each pair, or "missing"
+            with the reason why the package cryptography does not load.
+    """
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -1,6 +1,6 @@
 """Make keys and sign bundles with them, on the machine of a bundle's owner.
 
-It needs the package cryptography. A board needs only the public key
+This needs the package cryptography and the private key. A board needs only the public key
 (`edgefold.runtime.bundle.signature`).
 """
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def new_key(path: Path) -> PublicKey:
-    """Write a new private key to PATH, mode 600, and its public half to PATH.pub.
+    """Make a pair of keys: write the private one to PATH, mode 600, the public one to PATH.pub.
+
+    Returns:
+        The public key.
 
     Raises:
         KeyFileError: One of the files exists already, or cannot be written.
@@ -61,7 +64,7 @@ def new_key(path: Path) -> PublicKey:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that does not exist yet, and bring it to disk."""
+    """Write a new file and force it to the disk; raise KeyFileError if it exists already."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:
@@ -81,12 +84,17 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
 def sign_bundle(
     bundle: str | Path, key: Path, expect_hash: str | None = None
 ) -> tuple[str, PublicKey]:
-    """Check a bundle's files and add a signature to it.
+    """Check a bundle's files, and add a signature to the signature file in its folder.
 
-    Signatures of other keys stay. With `expect_hash` only the bundle with this hash is signed.
+    Signatures of other keys stay.
+
+    Args:
+        bundle: The bundle's folder.
+        key: The file of the private key.
+        expect_hash: The hash that the bundle must have; None signs any bundle.
 
     Returns:
-        The bundle's hash, and the public half of the key.
+        The bundle's hash, and the public key that belongs to the private one.
 
     Raises:
         BundleError: The bundle is damaged or not the expected one, or its signature file is

@@ -1,1 +1,1 @@
-"""Replay a bundle's recorded stream, and compare two backends tensor by tensor."""
+"""Check a bundle: replay its recorded stream, or compare two backends tensor by tensor."""

@@ -1,8 +1,8 @@
-"""Replay a bundle's golden stream on this machine and compare it with the recorded predictions.
+"""Replay a bundle's golden stream on this machine, and compare with the recorded predictions.
 
-The golden stream was recorded at export: points, a few moments along them, and at each moment the
-predictions of the reference (PyTorch in float64, or onnxruntime on an imported file). It passes
-through every graph of the bundle.
+The golden stream was recorded at export. It holds points, and for some moments (after so many
+points) the predictions of the reference: PyTorch in float64, or onnxruntime for an imported file.
+The replay runs every graph of the bundle.
 """
 
 from __future__ import annotations
@@ -24,26 +24,31 @@ from edgefold.runtime.stream.stream import Stream
 
 LEAD = "prediction."
 TOLERANCE = 1e-4
-"""Default for manifests without a tolerance; in scaled units, as export compares float32."""
+"""Errors up to this pass where a manifest states no tolerance; in scaled units, as for float32."""
 MOST_POINTS, MOST_TARGETS, MOST_MOMENTS = 100_000, 10_000, 1_000
-"""Limits of a golden stream; export writes 1000 points or 3 chunks, 24 targets and 14 moments."""
+"""A golden stream may hold at most so many points, targets and moments.
+
+Export writes 1000 points or 3 chunks, 24 targets and 14 moments.
+"""
 ROOM_BYTES, MOST_PACKED = 64_000_000, 32
-"""The most memory of a golden stream: the first, plus the second times its file's size."""
+"""A golden stream may take at most ROOM_BYTES plus MOST_PACKED times its file's size in memory."""
 SINGLES = ("x", "y", "targets", "n_condition", "moments", "tolerance")
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A recorded stream, in raw units; streams (B) lead.
+    """Holds a recorded stream with all numbers in raw units.
+
+    The first axis of arrays is that of the bundle's streams (B).
 
     Attributes:
         x: Inputs of the points, (B, N, X).
         y: Outputs of the points, (B, N, Y); empty for a filtering model.
         targets: Inputs to predict at, (B, M, X); empty for a filtering model.
         n_condition: Number of points that one call of `condition` learns before single updates.
-        moments: Numbers of points after which a prediction was recorded, (J,), rising.
-        predictions: Recorded predictions by tensor, (J, B, M, *shape); M is 1 for a filtering
-            model.
+        moments: Numbers of points after each of which predictions were recorded, (J,), rising.
+        predictions: Recorded predictions by tensor name, each (J, B, M, *shape); M is 1 for a
+            filtering model.
         tolerance: The largest error of a prediction, in scaled units, that passes.
     """
 
@@ -56,7 +61,7 @@ class Golden:
     tolerance: float
 
     def save(self, path: Path) -> None:
-        """Write the stream as .npz without pickles."""
+        """Write the stream to an .npz file, without pickled objects."""
         arrays = {name: np.asarray(getattr(self, name)) for name in SINGLES}
         arrays |= {f"{LEAD}{name}": array for name, array in self.predictions.items()}
         np.savez_compressed(path, allow_pickle=False, **arrays)
@@ -66,7 +71,7 @@ class Golden:
         """Read a bundle's golden stream and check it against the manifest.
 
         Raises:
-            BundleError: The file is missing or damaged, or is not a stream of this bundle.
+            BundleError: The file is missing or damaged, or does not fit this bundle.
         """
         path, n_bytes = manifest.path / manifest.golden["file"], manifest.golden["n_bytes"]
         try:
@@ -99,7 +104,12 @@ def _require_numbers(name: str, array: Array, shape: tuple[int, ...], kinds: str
 
 
 def _require_sound(golden: Golden, m: Manifest) -> None:
-    """Check everything that a replay relies on; raises ValueError."""
+    """Raise ValueError if a golden stream's shapes or values are not as a replay needs them.
+
+    Args:
+        golden: The stream, as it was read from its file.
+        m: The manifest of its bundle.
+    """
     moments = golden.moments
     if any(array.ndim != 3 for array in (golden.x, golden.targets)) or moments.ndim != 1:
         raise ValueError("x, targets and moments have other axes")
@@ -138,20 +148,33 @@ def _require_sound(golden: Golden, m: Manifest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """The largest error of each prediction tensor after n points, in scaled units."""
+    """Holds the errors of the predictions at one moment of the golden stream.
+
+    Attributes:
+        n_points: Number of points that the stream had received.
+        errors: The largest error of each prediction tensor by name, in scaled units.
+    """
 
     n_points: int
     errors: dict[str, float]
 
     @property
     def worst(self) -> float:
-        """The largest error of all tensors; NaN if one is."""
+        """Return the largest error of all tensors, in scaled units; NaN if an error is NaN."""
         return float(np.max(list(self.errors.values())))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Errors along the golden stream, and its tolerance; `keeps` is the manifest's."""
+    """Holds the errors of the predictions along a bundle's golden stream.
+
+    Attributes:
+        rows: The errors at each moment, in the order of time.
+        tolerance: The largest error that passes, in scaled units.
+        backend: The report of the backend that ran.
+        bundle_hash: The bundle's hash.
+        keeps: `Manifest.keeps`, words about points beyond the capacity.
+    """
 
     rows: tuple[CheckRow, ...]
     tolerance: float
@@ -161,28 +184,37 @@ class CheckReport:
 
     @property
     def worst(self) -> float:
-        """The largest error of all rows; NaN if any prediction was NaN."""
+        """Return the largest error of all rows, in scaled units; NaN if a prediction was NaN."""
         return float(np.max([row.worst for row in self.rows]))
 
     @property
     def passed(self) -> bool:
-        """Whether every error is within the tolerance; NaN is not."""
+        """Return whether every error is within the tolerance; False if an error is NaN."""
         return self.worst <= self.tolerance
 
 
 def rows_of(array: FloatArray, start: int, stop: int, one: bool) -> FloatArray | None:
-    """Return rows of (B, N, columns) as `Stream` takes them; None if there are no columns.
+    """Return the points `start` to `stop` of an array (B, N, columns) in the form for `Stream`.
 
-    With `one`, for a bundle of one stream, the leading axis is dropped.
+    Args:
+        array: The points of all streams.
+        start: Number of the first point.
+        stop: Number of the point after the last one.
+        one: Whether the bundle has one stream; the result is then (n, columns).
+
+    Returns:
+        An array (B, n, columns) or (n, columns); None if there are no columns.
     """
     part = array[:, start:stop]
     return None if not part.shape[2] else part[0] if one else part
 
 
 def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Array]]]:
-    """Run a stream over the golden points; yields n_points and predictions at every moment.
+    """Reset a stream, let it learn the golden points, and predict at every moment.
 
-    The predictions are copies, each (B, M, *shape), in raw units.
+    Yields:
+        The number of points so far, and copies of the predictions by tensor name, each
+        (B, M, *shape) in raw units.
     """
     manifest = stream.manifest
     one = manifest.n_streams == 1
@@ -210,13 +242,25 @@ def replay(stream: Stream, golden: Golden) -> Iterator[tuple[int, dict[str, Arra
 
 
 def query_groups(n: int, widest: int) -> list[slice]:
-    """Split n targets into queries: the first target, then groups of full width."""
+    """Split n targets into queries: one target first, then groups of at most `widest` targets.
+
+    Returns:
+        The range of targets of each query, as a slice.
+    """
     starts = [0, *range(1, n, widest)]
     return [slice(*ends) for ends in zip(starts, [*starts[1:], n], strict=True)]
 
 
 def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
-    """Predict at all targets, in the groups of `query_groups`: tensors (B, M, *shape) by name."""
+    """Predict at all targets, with one query for each group of `query_groups`.
+
+    Args:
+        stream: The stream that predicts.
+        targets: Inputs of the targets in raw units, (B, M, X).
+
+    Returns:
+        The prediction's tensors by name, each (B, M, *shape) in raw units.
+    """
     manifest = stream.manifest
     one = manifest.n_streams == 1
     parts: dict[str, list[Array]] = {tensor.name: [] for tensor in manifest.prediction_tensors}
@@ -231,10 +275,15 @@ def query_all(stream: Stream, targets: FloatArray) -> dict[str, Array]:
 def distances(
     manifest: Manifest, one: Mapping[str, Array], other: Mapping[str, Array]
 ) -> dict[str, float]:
-    """Compute the largest difference of each prediction tensor: raw units in, scaled units out.
+    """Return the largest difference between two predictions for each tensor, in scaled units.
 
     Tensors without a unit, such as scores of classes, are compared relative to the largest of
     their numbers if that exceeds 1: rounding errors of large scores are large.
+
+    Args:
+        manifest: The bundle's manifest.
+        one: A prediction's tensors by name, in raw units.
+        other: The tensors of the prediction that counts as right, by name, in raw units.
     """
     largest = {}
     for tensor in manifest.prediction_tensors:
@@ -256,7 +305,9 @@ def check_bundle(
     engine: EngineOptions | None = None,
     expect_hash: str | None = None,
 ) -> CheckReport:
-    """Replay a bundle's golden stream; the arguments are those of `Stream.open`.
+    """Open a bundle, replay its golden stream, and report the errors of its predictions.
+
+    The arguments are those of `Stream.open`.
 
     Raises:
         BundleError, BackendError, MemoryLimitError: The bundle does not open.
@@ -273,9 +324,12 @@ def check_bundle(
 
 
 def check_stream(stream: Stream) -> CheckReport:
-    """Replay a bundle's golden stream on an open stream; raises BundleError if it is damaged.
+    """Replay a bundle's golden stream on an open stream, and report the errors of predictions.
 
-    The stream is reset first, and afterwards holds the golden points.
+    The stream is reset first, and holds the golden points afterwards.
+
+    Raises:
+        BundleError: The golden stream is missing or damaged.
     """
     manifest = stream.manifest
     golden = Golden.load(manifest)

@@ -1,15 +1,15 @@
-"""Run one bundle on two backends at once, and name the first graph whose results differ.
+"""Run one bundle on two backends, A and B, and name the first graph whose results differ.
 
     points ──┬─> A   update ─> refresh ─> query ...    every output of every run is kept
              └─> B   update ─> refresh ─> query ...    and compared with A's, run by run
 
-The same stream is given twice:
+Both backends run the same stream twice:
 
-    alone   before each run of B the state and the cache that it reads are replaced by A's: what
-            differs then is the graph's own error, so this pass names the graph that errs
-    along   B runs on its own state, as in use: what differs is all error so far
+    alone   before each run of a graph on B, the state and the cache that it reads are replaced by
+            A's: a difference is then the graph's own error, so this pass names the faulty graph
+    along   B runs on its own state, as in normal use: a difference is all error so far
 
-How tensors are compared stands in `edgefold.runtime.checking.tensor_differences`.
+`edgefold.runtime.checking.tensor_differences` explains how tensors are compared.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ N_QUERIES = 100  # along the stream, besides those at the golden stream's moment
 
 @dataclass(frozen=True, slots=True)
 class LockstepReport:
-    """The differences of two backends on the same stream.
+    """Holds the differences between two backends that ran the same stream.
 
     Attributes:
         bound: The largest relative difference that passes.
         n_points: Number of points of the stream.
-        a, b: The backends' reports.
-        alone: The pass in which B reads A's state and cache before each run.
-        along: The pass in which B reads its own.
-        never_ran: Graphs that this stream did not reach.
+        a, b: The reports of the two backends.
+        alone: The pass in which each run of B reads A's state and cache.
+        along: The pass in which B reads its own state and cache.
+        never_ran: Names of the graphs that this stream never ran.
     """
 
     bound: float
@@ -65,7 +65,7 @@ class LockstepReport:
 
     @property
     def passed(self) -> bool:
-        """Whether both passes passed."""
+        """Return whether B agreed with A within the bound in both passes."""
         return self.alone.passed and self.along.passed
 
 
@@ -83,18 +83,18 @@ def run_lockstep(
 
     Args:
         path: The bundle's folder.
-        a: The reference.
-        b: The backend that is compared with it.
+        a: The backend that counts as right.
+        b: The backend that is compared with A.
         bound: The largest relative difference that passes; None for the bundle's own tolerance.
         n_points: Number of rows to draw from the golden stream with a fixed seed, at most as many
             as the state holds; None for the golden stream itself.
-        engine: How TensorRT builds, keeps and launches its engines.
-        progress: Called with a line now and then.
-        expect_hash: The hash that the bundle must have; None accepts any.
+        engine: Settings with which TensorRT builds, keeps and launches its engines.
+        progress: Function that gets a line of text now and then.
+        expect_hash: The hash that the bundle must have; None accepts any hash.
 
     Raises:
         BundleError, BackendError: The bundle or a backend does not open, or a graph failed.
-        StepRefusedError: A refused a step: the bundle or the points are at fault.
+        StepRefusedError: A refused a step, so the bundle or the points are at fault.
     """
     manifest = load_expected(path, expect_hash)
     golden = Golden.load(manifest)
@@ -124,7 +124,11 @@ def _report(progress: Callable[[str], None], name: str, n_points: int, of: int) 
 
 
 def _drawn(golden: Golden, n: int) -> Golden:
-    """Draw n rows of a golden stream: every model accepts them, whatever its x and y mean."""
+    """Return a golden stream of n points that are drawn at random, with a fixed seed, from another.
+
+    Every model accepts such points, whatever its x and y mean. The recorded predictions do not fit
+    the new stream and must not be used.
+    """
     rows = np.random.default_rng(0).integers(0, golden.x.shape[1], n)
     return replace(
         golden,
@@ -147,7 +151,17 @@ def _open(manifest: Manifest, contender: Contender, watch: _Watch, engine: Engin
 def _drive(
     streams: list[Stream], golden: Golden, tally: PassTally, progress: Callable[[int, int], None]
 ) -> str | None:
-    """Do every action on both streams; returns why B refused one, which ends the pass, or None."""
+    """Do every update and query of a pass on both streams, first on A, then on B.
+
+    Args:
+        streams: The streams of A and B.
+        golden: The points and targets.
+        tally: The collector of this pass's differences.
+        progress: Function that gets the number of points so far, and of all points.
+
+    Returns:
+        The reason why B refused a step, which ends the pass; None if B refused none.
+    """
     n_points, every = golden.x.shape[1], max(1, golden.x.shape[1] // N_QUERIES)
     for stream in streams:
         stream.reset()
@@ -166,7 +180,12 @@ def _drive(
 def _actions(
     manifest: Manifest, golden: Golden, every: int
 ) -> Iterator[tuple[int, Callable[[Stream], object]]]:
-    """Yield the actions on a stream, each with the number of points that it has then received."""
+    """Yield what is to be done with a stream, one action after the other.
+
+    Yields:
+        The number of points that the stream has received after the action, and a function that does
+        the action (update, step or query) on the stream that it gets.
+    """
     one = manifest.n_streams == 1
     moments = golden.moments.tolist()
     queried = {*moments, *range(0, golden.x.shape[1] + 1, every)}
@@ -203,14 +222,22 @@ def _learn(x: FloatArray | None, y: FloatArray | None, stream: Stream) -> None:
 
 @dataclass(slots=True)
 class _Watch:
-    """The role of a watched stream, and the pass that its runs belong to; None before the first."""
+    """States which of the two backends is watched, and where its results go.
+
+    Attributes:
+        leads: True for A, False for B.
+        tally: The collector of the present pass's differences; None before the first pass.
+    """
 
     leads: bool
     tally: PassTally | None = None
 
 
 class _Watched:
-    """A backend that reports each run of a graph; all other members are the wrapped backend's."""
+    """Wraps a backend, and reports every run of a graph with its inputs and outputs.
+
+    All other members are those of the wrapped backend.
+    """
 
     def __init__(self, backend: Backend, watch: _Watch):
         self._backend, self._watch = backend, watch

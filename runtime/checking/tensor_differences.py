@@ -1,11 +1,12 @@
-"""Compare the tensors that two backends wrote, graph after graph, and note where they differ.
+"""Compare the tensors that two backends, A and B, computed, and record where they differ most.
 
 A difference is relative to the tensor's scale: the largest magnitude that the tensor had on A so
-far, without fill values. Predictions are compared in scaled units, as `edgefold check` does. A
-state tensor NAME_rest holds rounding remainders of sums, which two sound backends round
-differently: its scale is that of the sums (the tensor with the same beginning and shape), and in
-addition it must be about as large on B as on A. A compiler that reorders compensated sums makes it
-vanish.
+far, without fill values. Predictions are compared in scaled units, as `edgefold check` does.
+
+A state tensor NAME_rest holds the rounding remainders of sums, so that the sums stay accurate. Two
+sound backends round differently, so the scale of these remainders is that of the sums (the tensor
+with the same beginning and shape). In addition the remainders must be about as large on B as on A:
+a compiler that reorders the arithmetic makes them vanish.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from edgefold.runtime.backends.base import DeviceBuffer
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 
 FILL = 1e20  # a larger number stands for infinity, as the peak of no points does
-REST_RATIO = 4.0  # rests are rounding errors: between sound backends they differ by some percent
+REST_RATIO = 4.0  # between sound backends the sizes of rounding remainders differ by some percent
 MIN_RESTS = 64  # numbers: the size of a few rounding errors means nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The element of a tensor in which two results differ most.
+    """Describes the element of a tensor in which the results of A and B differ most.
 
     Attributes:
         n_points: Number of points that the stream had received, the current one included.
         graph, tensor: The graph that ran, and the state, cache or prediction tensor it wrote.
-        index: Index of the element.
+        index: Index of the element in the tensor.
         a, b: Values of the element on the two backends.
-        difference: Their difference, relative to the tensor's scale; infinite for NaN on one side.
+        difference: Difference of `a` and `b`, divided by the tensor's scale; infinite if only one
+            of them is NaN.
     """
 
     n_points: int
@@ -48,14 +50,16 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class TensorDifference:
-    """The differences of one output of one graph over a pass.
+    """Summarises how one output of one graph differed between A and B during a pass.
 
     Attributes:
-        n_runs: Number of runs that were compared.
+        graph: The graph's name.
+        tensor, role: Name and role of the tensor that the graph wrote.
+        n_runs: Number of runs of the graph that were compared.
         largest: The largest difference; None before the first run.
         first: The first difference beyond the bound; None if there is none.
-        rest_ratio: Size of a NAME_rest on B, divided by that on A; None for other tensors and
-            where too few numbers were written.
+        rest_ratio: For a tensor NAME_rest its root mean square on B, divided by that on A; None for
+            other tensors and where too few numbers were written.
     """
 
     graph: str
@@ -68,19 +72,20 @@ class TensorDifference:
 
     @property
     def rest_is_lost(self) -> bool:
-        """Whether B's rounding remainders are far smaller or larger than A's."""
+        """Return whether B's rounding remainders are far smaller or larger than A's."""
         ratio = self.rest_ratio
         return ratio is not None and not 1 / REST_RATIO <= ratio <= REST_RATIO
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the stream.
+    """Holds the results of one pass, in which A and B run the same stream once.
 
     Attributes:
-        tensors: Every output of every graph that ran, in the order of their first runs.
+        tensors: Differences of every output of every graph that ran, in the order of first runs.
         first: The first difference beyond the bound; None if there is none.
-        refused: The reason why B refused a step that A ran, which ends the pass; or None.
+        refused: The reason why B refused a step that A had run, which ends the pass; None if B
+            refused none.
     """
 
     tensors: tuple[TensorDifference, ...]
@@ -89,13 +94,21 @@ class Pass:
 
     @property
     def passed(self) -> bool:
-        """Whether no tensor differed beyond the bound and no rounding remainder was lost."""
+        """Return whether all differences were within the bound, and B refused and lost nothing.
+
+        Lost means that the rounding remainders of a sum are far smaller or larger than A's.
+        """
         lost = any(tensor.rest_is_lost for tensor in self.tensors)
         return self.first is None and self.refused is None and not lost
 
 
 class PassTally:
-    """Collects the differences of one pass.
+    """Collects the differences between A and B during one pass over a stream.
+
+    Args:
+        manifest: The bundle's manifest.
+        bound: The largest relative difference that passes.
+        is_alone: Whether B computes each graph from A's inputs instead of its own state and cache.
 
     Attributes:
         n_points: Number of points that the streams have received; the caller sets it.
@@ -106,25 +119,40 @@ class PassTally:
         self._sums_of = _rests(manifest)
         self._kept: deque[tuple[dict[str, Array], dict[str, Array]]] = deque()
         self._sizes: dict[str, float] = {}
-        self._squares: dict[str, Array] = {}  # of the rests: how many, and their sums on A and B
+        self._squares: dict[str, Array] = {}  # of remainders: how many, sums of squares on A and B
         self._tensors: dict[tuple[str, str], TensorDifference] = {}
         self._first: Parting | None = None
         self.n_points = 0
 
     def keep(self, read: Mapping[str, DeviceBuffer], outputs: dict[str, Array]) -> None:
-        """Keep a graph's outputs on A, and its inputs if B is to read them."""
+        """Keep what a graph wrote on A, and what it read if B is to compute from the same inputs.
+
+        Args:
+            read: Buffers of the state and cache tensors that the graph read, by tensor name.
+            outputs: Copies of the graph's outputs, by their names in the graph.
+        """
         inputs = {name: buffer.read() for name, buffer in read.items()} if self._is_alone else {}
         self._kept.append((inputs, outputs))
 
     def feed(self, read: Mapping[str, DeviceBuffer]) -> None:
-        """Overwrite the inputs of a graph on B by those of A."""
+        """Overwrite the state and cache that a graph reads on B with what it read on A.
+
+        Args:
+            read: Buffers of B's tensors by tensor name; they stay as they are unless B is to
+                compute from A's inputs.
+        """
         for name, values in self._kept[0][0].items():
             read[name].write(values)
 
     def compare(self, graph: Graph, outputs: dict[str, Array]) -> None:
-        """Compare a graph's outputs on B with those on A."""
+        """Compare the outputs of a graph's run on B with those of the same run on A.
+
+        Args:
+            graph: The graph that ran.
+            outputs: Copies of the outputs on B, by their names in the graph.
+        """
         _, expected = self._kept.popleft()
-        for tensor in graph.outputs:  # first the sizes: a rest needs that of its sums
+        for tensor in graph.outputs:  # first the sizes: remainders are scaled by that of their sums
             size = _size(expected[tensor.name])
             self._sizes[tensor.of] = max(size, self._sizes.get(tensor.of, 0.0))
         for tensor in graph.outputs:
@@ -174,7 +202,11 @@ class PassTally:
         )
 
     def result(self, refused: str | None) -> Pass:
-        """Return the differences of the whole pass, and why B refused a step, if it did."""
+        """Return the results of the whole pass.
+
+        Args:
+            refused: The reason why B refused a step; None if it refused none.
+        """
         tensors = (
             replace(tensor, rest_ratio=self._rest_ratio(tensor.tensor))
             for tensor in self._tensors.values()
@@ -187,7 +219,7 @@ class PassTally:
 
 
 def _rests(manifest: Manifest) -> dict[str, str]:
-    """Return for each state tensor NAME_rest the sums that it belongs to."""
+    """Return for each state tensor NAME_rest, by name, the name of the tensor with its sums."""
     sums_of = {}
     for rest in manifest.state:
         start, _, end = rest.name.rpartition("_")
@@ -200,7 +232,7 @@ def _rests(manifest: Manifest) -> dict[str, str]:
 
 
 def _size(values: Array) -> float:
-    """Return the largest magnitude, without fill values and NaN."""
+    """Return the largest absolute value of an array; NaN, and values from 1e20 on, do not count."""
     sizes = np.abs(np.asarray(values, np.float64))
     return float(sizes.max(initial=0.0, where=sizes < FILL))
 

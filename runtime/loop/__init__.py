@@ -1,1 +1,1 @@
-"""The loop that predicts each row and then updates the model with it."""
+"""Run a model on rows without end: predict each row, then update the model with it."""

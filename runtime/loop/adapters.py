@@ -1,6 +1,6 @@
-"""Turn rows of a file into model points, as a bundle's task says.
+"""Convert rows of a file to model points, as the bundle's task needs them.
 
-Lines are read in `edgefold.runtime.rows.csv_reader`; the model runs in `edgefold.runtime.loop`.
+Lines are read in `edgefold.runtime.rows.csv_reader`; `edgefold.runtime.loop.loop` runs the model.
 """
 
 from __future__ import annotations
@@ -28,13 +28,23 @@ if TYPE_CHECKING:
     from edgefold.runtime.rows.detect.columns import TableColumns
 
 MAX_CHANGE = 1e6
-"""A series' value further than this from the last one, in scale units of y, is a jump."""
+"""A value of a series that differs by more than this from the last one, in scaled units, is a jump.
+
+A jump is refused until a second row agrees with it.
+"""
 LONGEST = 1e6
-"""A longer silence between events, in units of their scaled time, counts as one of this length."""
+"""A longer time between two events, in scaled units, counts as a time of this length."""
 
 
 class SeriesRows(RowAdapter):
-    """Turns rows (time, value) into points; the features are computed from history."""
+    """Converts rows (time, value) of a series to points.
+
+    The inputs of a point are features, such as the last change, computed from the rows before it.
+
+    Args:
+        features: Computes the features, and holds the last rows.
+        columns: The columns of times and values.
+    """
 
     def __init__(self, features: SeriesFeatures, columns: SeriesColumns):
         super().__init__(columns, 1)
@@ -67,12 +77,15 @@ class SeriesRows(RowAdapter):
 
 
 class EventRows(RowAdapter):
-    """Turns rows (time, mark) into events (gap, mark); the first row only starts the clock.
+    """Converts rows (time, mark) to events (gap, mark).
+
+    A mark is the kind of an event, a gap the time since the event before; so the first row gives no
+    event.
 
     Args:
         columns: The columns of times and marks.
-        marks: Names of the marks.
-        longest: The longest gap that the model gets, in the unit of times.
+        marks: Names of all marks.
+        longest: The longest gap that the model gets, in the unit of the times; a longer one is cut.
     """
 
     def __init__(self, columns: EventColumns, marks: Sequence[str], longest: float):
@@ -117,22 +130,23 @@ def adapter_for(
     mark: str | None = None,
     table: TableColumns | None = None,
 ) -> RowAdapter:
-    """Choose how rows become points of this bundle.
+    """Make the adapter that converts rows to points of this bundle.
+
+    Names of columns that the bundle's task keeps are used where the input has them.
 
     Args:
         manifest: The bundle's manifest.
-        time: A series' column of times, if it is not called "time".
-        value: A series' column of values, if it is not called "value".
-        columns: The X + Y columns of points, if they are not called x1..xX, y1..yY.
-        format: Settings of `RowFormat` in the place of those that the task keeps. The names of the
-            columns that it keeps are taken where the input has them.
-        mark: Events' column of marks, if it is not called "mark".
-        table: The columns of sensors' rows that were found; they say what `time`, `value` and
-            `format` do.
+        time: Name of the column of times, for series, sensors and events; None means "time".
+        value: Name of the column of values, for series and sensors; None means "value".
+        columns: Names of the X + Y columns of points; None means x1..xX,y1..yY.
+        format: Settings of `RowFormat` by name, which replace those that the task keeps.
+        mark: Name of the column of marks, for events; None means "mark".
+        table: The columns of sensors' rows that were found in the input's first lines; they replace
+            `time`, `value` and `format`.
 
     Raises:
-        DataError: A bundle of several streams, or columns named for the other kind of rows, or a
-            form of dates for a bundle whose times are numbers.
+        DataError: The bundle has several streams, or columns are named that its rows do not have,
+            or a form of dates is given for a bundle whose times are numbers.
     """
     if manifest.n_streams != 1:
         raise DataError(

@@ -1,4 +1,8 @@
-"""A row that has come as a model takes it, and the adapters that make it of a row of the input."""
+"""Convert a row of the input to the arrays that a model takes.
+
+An adapter does the conversion for one sensor. This module holds the adapter for rows of plain
+points; `edgefold.runtime.loop.adapters` holds those for series and events.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,19 @@ NO_OUTPUTS = np.empty((1, 0))
 
 
 def nothing() -> None:
-    """Do nothing: rows without history have none to keep."""
+    """Do nothing; it is the `Arrival.commit` of rows that need no history."""
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A row as a model takes it.
+    """Holds one row in the form that a model takes.
 
     Attributes:
-        x: The inputs, (1, X); None while history is too short for them.
+        x: The inputs, (1, X); None while too few rows have come to compute them.
         y: The outputs, (1, Y); `NO_OUTPUTS` without x, or for a filter.
-        values: The row's Y values as the user knows them.
-        commit: Makes the row history; for a bad row it raises DataError and changes nothing.
+        values: The row's Y values in the input's units, with which predictions are compared.
+        commit: Function that adds the row to the sensor's history, from which later inputs are
+            computed; for a bad row it raises DataError and changes nothing.
     """
 
     x: FloatArray | None
@@ -37,15 +42,20 @@ class Arrival:
 
 
 class RowAdapter:
-    """Turns rows x1..xX,y1..yY into model points; a filter's rows have no y.
+    """Converts rows x1..xX,y1..yY to model points; a filter's rows have no y.
+
+    Args:
+        columns: The columns of the input that are read.
+        n_inputs: Number of inputs (X).
 
     Attributes:
-        columns: The columns that are read.
-        header: Column names of the row as it is written out.
-        words: The words that are written instead of a prediction's numbers, by column.
-        notes: Sentences for a person on what the newest row changed of its sensor.
-        has_line: Whether the output names each row's line of the input.
-        stream: The output's column that names the sensor, where there are several.
+        columns: The columns of the input that are read.
+        header: Names of the row's own columns in the output.
+        words: For each output column that shows words instead of numbers: the word of each number,
+            such as the name of a class.
+        notes: Sentences for a person that say what the newest row changed, such as a new season.
+        has_line: Whether each row of the output begins with the row's line number in the input.
+        stream: Name of the output column that names the sensor, where there are several.
     """
 
     words: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -59,33 +69,39 @@ class RowAdapter:
 
     @property
     def is_dated(self) -> bool:
-        """Whether a row's first number is a date, in seconds since 1970."""
+        """Return whether a row's first number is a date, in seconds since 1970."""
         return False
 
     @property
     def pace_is_known(self) -> bool:
-        """Whether rows come as often as the model was trained for, where that matters."""
+        """Return whether it is known that rows come as often as the model was trained for.
+
+        It is always True for models that need no regular rows.
+        """
         return True
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Return by name the settings that must not change from run to run."""
+        """Return by name the settings that must stay the same when a later run continues."""
         return {}
 
     def take(self, row: Row) -> Arrival:
-        """Return a row as the model takes it; DataError for a bad row."""
+        """Convert a row to the form that the model takes; raise DataError for a bad row."""
         n = self._n_inputs
         values = row.numbers[n:]
         y = np.array([values]) if values else NO_OUTPUTS
         return Arrival(np.array([row.numbers[:n]]), y, values)
 
     def to_values(self, y: FloatArray) -> FloatArray:
-        """Bring predicted y, (..., Y), into the user's terms, before the row becomes history."""
+        """Convert predicted y, (..., Y), to values of the input; call it before `Arrival.commit`.
+
+        A series' model, for example, predicts the change since the last value.
+        """
         return y
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep."""
+        """Return the arrays, by name, that a snapshot must keep of the sensor's history."""
         return {}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned."""
+        """Restore the sensor's history from the arrays that `arrays` returned."""

@@ -1,14 +1,15 @@
-"""Where the lines of a loop come from: a file that a later run resumes at a position, or a pipe.
+"""Read the lines of a loop from a file, which a later run continues at a position, or from a pipe.
 
     input  ... line line line | line line ...        output ... row row row | row row
                               ^ position                                    ^ length
                               └──────── both in one snapshot, written atomically ────────┘
 
 After a kill the input is read from its position and the output is cut back to its length, so no
-row is lost or counted twice. A pipe has no positions: its next run reads what comes then.
+row is lost or counted twice. A pipe has no positions: the next run reads the rows that come then.
 
-A file may be cut, rewritten or rotated while it is read. Its bytes are therefore remembered as they
-were read (`edgefold.runtime.loop.read_bytes`) and compared with the file before each snapshot.
+A file may be cut, rewritten or rotated (renamed, and a new file begun) while it is read. Digests of
+the bytes are therefore kept as they were read (`edgefold.runtime.loop.read_bytes`) and compared
+with the file before each snapshot. A mark is such a place in a file as a JSON object.
 """
 
 from __future__ import annotations
@@ -40,22 +41,24 @@ FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
 HEAD_S = 1.0
-"""How long a pipe may bring more lines once those that came show the form of its rows."""
+"""A pipe may send more lines for so many seconds once its lines show the form of the rows."""
 
 
 class InputFile(RowSource):
-    """Rows of a file or a pipe, with the position behind the last one.
+    """Reads the rows of a file or a pipe, and remembers the position after the last one.
 
     Args:
-        path: A file, or "-" for standard input.
-        stop: Asked before each block of a pipe and while it is silent, and while the end of a very
-            long line is looked for; once true, `readline` gives b"" as at the end.
-        whole_lines: Leave a file's last line to a later run while it has no line end: it may grow.
+        path: Path of a file or a named pipe, or "-" for standard input.
+        stop: Function that is called before each block of a pipe, while the pipe is silent, and
+            while the end of a very long line is searched; once it returns True, `readline` returns
+            b"" as at the end.
+        whole_lines: Whether a file's last line without a line end is left to a later run, because
+            it may still grow.
 
     Attributes:
-        n_left: Bytes of such a line.
-        seekable: Whether it is a regular file, which a later run can read from a position.
-        is_next: Whether `resume` began with a file that follows the snapshot's.
+        n_left: Number of bytes of a last line that was left to a later run.
+        seekable: Whether the input is a regular file, which a later run can read from a position.
+        is_next: Whether `resume` began a file that follows the one in the snapshot.
     """
 
     def __init__(
@@ -92,32 +95,32 @@ class InputFile(RowSource):
 
     @property
     def position(self) -> int:
-        """Bytes of the whole lines that `readline` has given."""
+        """Return how many bytes the whole lines take that `readline` has returned so far."""
         return self._whole.position
 
     @property
     def layout(self) -> Layout | None:
-        """Where the columns are in a line; None before the first line that can be read."""
+        """Return the places of the columns in a line; None before the first readable line."""
         return self._rows.layout if self._rows else None
 
     @property
     def is_live(self) -> bool:
-        """Whether it is a pipe, whose next line may be long in coming."""
+        """Return whether the input is a pipe, whose next line may come late."""
         return not self.seekable
 
     @property
     def holds_row(self) -> bool:
-        """Whether a whole line was read from the pipe already."""
+        """Return whether a whole line from the pipe waits in the buffer."""
         return not self.seekable and b"\n" in self._buffer
 
     def rows(
         self, columns: Columns, layout: Layout | None = None, n_lines: int = 0
     ) -> Iterator[Row | BadRow]:
-        """Give the rows of the lines that come; see RowSource.
+        """Yield the rows of the input, good and bad ones; see `RowSource.rows`.
 
         Raises:
-            DataError: A missing column, an empty input, one whose only line has no end, or a header
-                that names other columns than before.
+            DataError: A column is missing, the input is empty, its only line has no end, or its
+                header names other columns than before.
         """
         is_new = not self.seekable or self.position == 0
         self._rows = CsvRows(self, columns, self.name, layout, n_lines, is_new)
@@ -132,10 +135,10 @@ class InputFile(RowSource):
             raise
 
     def first_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> Sequence[bytes]:
-        """Return the first lines that are there; see RowSource.
+        """Return the first lines of the input, which `rows` yields later too.
 
-        Of a pipe they are those that come until `HEAD_S` after they are enough, or until the most
-        that are looked at; they stay in the buffer.
+        For a pipe, these are the lines that come until `HEAD_S` seconds after they are enough, but
+        not more than `N_LINES` lines or `N_BYTES` bytes; they stay in the buffer.
         """
         if self.seekable:
             block = os.pread(self._fd, N_BYTES, self.position)
@@ -149,7 +152,7 @@ class InputFile(RowSource):
         return lines
 
     def _wait_for_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> None:
-        """Fill the buffer of a pipe with the lines that its form is found by."""
+        """Read lines from a pipe into the buffer, until they show the form of its rows."""
         n_lines, until = 0, math.inf
         while n_lines < N_LINES and len(self._buffer) < N_BYTES and self._fill(until):
             n_before, n_lines = n_lines, self._buffer.count(b"\n")
@@ -159,12 +162,15 @@ class InputFile(RowSource):
                     until = time.monotonic() + HEAD_S
 
     def progress(self) -> str:
-        """Return the share of a file that is read; "" for a pipe."""
+        """Return which part of a file is read, such as "45%"; "" for a pipe or an empty file."""
         n_bytes = os.fstat(self._fd).st_size if self.seekable else 0
         return f"{self.position / n_bytes:.0%}" if n_bytes else ""
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return what the summary has to say of a next file and of a line without an end."""
+        """Return remarks for the summary of a run, as pairs of label and sentence.
+
+        They report that a next file was begun, and that a last line without an end was left.
+        """
         notes = []
         if self.is_next:
             sentence = "is another file than before, which was read to its end; it was read from"
@@ -177,7 +183,7 @@ class InputFile(RowSource):
         return notes
 
     def readline(self, size: int) -> bytes:
-        """The next line with its end, at most `size` bytes of it; b"" at the end."""
+        """Return the next line with its end, at most `size` bytes of it; b"" at the input's end."""
         while True:
             length = self._buffer.find(b"\n", 0, size) + 1
             if not length and len(self._buffer) >= size:
@@ -203,7 +209,14 @@ class InputFile(RowSource):
         return piece
 
     def _fill(self, until: float = math.inf) -> bool:
-        """Read another block; False at the end, at a moment, or when told to stop."""
+        """Read another block into the buffer.
+
+        Args:
+            until: Time of `time.monotonic`, in seconds, until which a pipe is waited for.
+
+        Returns:
+            Whether a block was read: False at the input's end, at `until`, or after a stop.
+        """
         if not self.seekable:
             while True:
                 left_s = until - time.monotonic() if until < math.inf else WAKE_S
@@ -217,7 +230,10 @@ class InputFile(RowSource):
         return not self._ended
 
     def _has_line_end(self) -> bool:
-        """Whether the file's present line has an end; else it is left, however long it is."""
+        """Return whether the line that begins at `position` has an end in the file.
+
+        If it has none, `n_left` becomes its length: the line is left to a later run.
+        """
         at = self.position
         while not self._stop():
             block = os.pread(self._fd, FILE_BLOCK, at)
@@ -232,22 +248,29 @@ class InputFile(RowSource):
     # For a later run ------------------------------------------------------------------------------
 
     def keep(self) -> int:
-        """Let `mark` stand behind the whole lines so far, which are processed; the position."""
+        """Record that all whole lines so far are processed; `mark` returns the place after them.
+
+        Returns:
+            The position after these lines, in bytes.
+        """
         self._kept = self._whole
         return self.position
 
     def mark(self) -> dict[str, Any]:
-        """Return what a later run needs to continue behind `keep`'s place, as plain JSON."""
+        """Return the place of the last call of `keep` as a JSON object, for a later run.
+
+        "at_end" states whether nothing but blank lines follows in the file.
+        """
         if not self.seekable:
             return {"position": self._kept.position}
         kept = self._kept
         return {**kept.mark(), "at_end": not n_unread(self._fd, kept.position)}
 
     def require_unchanged(self) -> None:
-        """Compare the file with what was read of it.
+        """Check that the file still begins with the bytes that were read from it.
 
         Raises:
-            DataError: It was cut or rewritten since.
+            DataError: The file was cut or rewritten after it was read.
         """
         if not self.seekable:
             return
@@ -265,10 +288,10 @@ class InputFile(RowSource):
         )
 
     def require_in_place(self) -> None:
-        """Look whether another file has taken the name of the one that was read.
+        """Check that the input's name still belongs to the file that was read.
 
         Raises:
-            DataError: One has, and does not begin with what was read.
+            DataError: Another file has this name now, and does not begin with what was read.
         """
         try:
             flags = os.O_RDONLY | os.O_NONBLOCK  # a pipe may have taken the name
@@ -290,15 +313,18 @@ class InputFile(RowSource):
         )
 
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
-        """Continue behind a mark; a pipe continues with what comes, a file after a pipe begins.
+        """Continue after the place of a mark.
+
+        A pipe continues with the lines that come now. A file after a pipe is read from the mark's
+        position.
 
         Args:
-            mark: From `mark`.
-            next_file: A file that is another one, and begins differently, is read from its start if
-                the marked one was read to its end.
+            mark: The result of `mark` in an earlier run.
+            next_file: Whether another file, which begins differently, may be read from its start if
+                the marked file was read to its end.
 
         Raises:
-            DataError: A regular file that is neither.
+            DataError: The file is neither the marked one nor one that may follow it.
         """
         position = int(mark["position"])
         if not self.seekable or "head" not in mark:
@@ -322,7 +348,7 @@ class InputFile(RowSource):
         os.lseek(self._fd, self.position, os.SEEK_SET)
 
     def _require_next(self, mark: dict[str, Any], next_file: bool) -> None:
-        """Refuse a file that differs from the marked one, unless it surely is the next one."""
+        """Raise DataError unless this file, which is not the marked one, surely follows it."""
         position = mark["position"]
         found = (
             f"{self.name} is not the input that the snapshot was made of: it differs before byte "
@@ -358,7 +384,7 @@ class InputFile(RowSource):
             )
 
     def close(self) -> None:
-        """Release the file; idempotent."""
+        """Close the file; a second call does nothing, and standard input stays open."""
         if self._owned and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

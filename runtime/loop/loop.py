@@ -1,16 +1,16 @@
-"""Predict, then update, row by row, without end: the loop behind `edgefold run`.
+"""Predict each row, then update the model with it, without end: the loop behind `edgefold run`.
 
     row ──> x known before the value ──> query ──> prediction ─┐
      └────> value arrives ─────────────> update                ├──> output row, counters
             every N rows: output to disk, then one snapshot  <─┘
 
-A model of the filtering kind has one step instead: x in, prediction out. A line may bring rows of
-several sensors, each with a state of its own (`edgefold.runtime.loop.streams`).
+A model of the filtering kind has one step instead: x in, prediction out. A line may hold rows of
+several sensors, each with its own state (`edgefold.runtime.loop.streams`).
 
 The snapshot holds the sensors' states and histories, the input's layout and position, the output's
-length and the counters, in one atomic file (`edgefold.runtime.loop.record`). Stopped or killed at
-any moment, the same loop resumes and gives the same output. Arguments and printing are elsewhere
-(`cli.commands.run`).
+length and the counters, in one file that is replaced as a whole (`edgefold.runtime.loop.record`).
+If the loop is stopped or killed at any moment, the same command continues it and gives the same
+output. The module `cli.commands.run` reads the arguments and prints.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ DAY_S = 86400
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """How the loop runs.
+    """Holds the settings with which the loop runs.
 
     Attributes:
-        every: Lines between two snapshots.
-        anomaly_z: A value further than this many standard deviations from its mean is an anomaly.
-        strict: Stop at the first malformed row.
-        force: Start over, over an output and a snapshot that exist.
-        next_file: Go on with a file that follows the one that the snapshot was made of.
+        every: Number of lines between two snapshots.
+        anomaly_z: A value further than this many standard deviations from its predicted mean is an
+            anomaly.
+        strict: Whether to stop at the first bad row.
+        force: Whether to start over, and overwrite an output and a snapshot that exist.
+        next_file: Whether the input may be a file that follows the one in the snapshot.
     """
 
     every: int = 100
@@ -68,23 +69,27 @@ OnEnd = Callable[[str, int, int], None]
 
 
 class PredictionLoop:
-    """One input, one stream, one output; one sensor or several.
+    """Predicts and learns the rows of one input, and writes the predictions to one output.
+
+    The input may hold the rows of one sensor or of several.
 
     Args:
-        stream: Opened, and empty unless the snapshot exists.
-        adapters: From `adapter_for`, one for each sensor that may come.
-        source: The input's rows.
-        output: Where rows go.
-        snapshot: File to keep the loop in, or None.
-        options: See there.
-        columns: Where several sensors are in a line (`edgefold.runtime.rows.sensor_columns`); None
-            for the adapter's own, which are of a single sensor.
+        stream: The open stream, which has received no points.
+        adapters: One adapter for each sensor that may come, made by `adapter_for`.
+        source: The source of the input's rows.
+        output: The output for the rows with their predictions.
+        snapshot: The file that keeps the loop for a later run; None keeps nothing.
+        options: The loop's settings.
+        columns: The columns of an input with several sensors
+            (`edgefold.runtime.rows.sensor_columns`); None reads the first adapter's columns, which
+            belong to a single sensor.
 
     Attributes:
-        sensors: Each with its counters.
-        unassigned: Counts of lines that belong to no sensor; one that is alone counts them itself.
-        n_without_slot: Rows of this run whose sensor came when every slot was taken.
-        full: The first line of this run that was not learned, by the name of a full sensor.
+        sensors: All sensors of the loop, each with its counters.
+        unassigned: Counts of lines that belong to no sensor; a single sensor counts them itself.
+        n_without_slot: Number of rows of this run whose sensor came when no slot was free.
+        full: For each sensor whose state is full, by name: the first line of this run that was not
+            learned.
         resumed: Whether rows were processed before this run.
     """
 
@@ -115,17 +120,20 @@ class PredictionLoop:
 
     @property
     def counters(self) -> Counters:
-        """Counts over every restart, of all sensors together."""
+        """Return the counts of all sensors together since the loop's first start."""
         return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
 
     @property
     def pace_is_known(self) -> bool:
-        """Whether rows come as the bundle was trained for; before that they are only collected."""
+        """Return whether it is known that rows come at the pace that the bundle was trained for.
+
+        Before that, rows are only collected. With several sensors it is always True.
+        """
         return self.sensors.are_named or self.sensors.first.adapter.pace_is_known
 
     @property
     def has_learned(self) -> bool:
-        """Whether any row was ever taken."""
+        """Return whether any row was accepted since the loop's first start."""
         return any(sensor.counters.rows for sensor in self.sensors.all)
 
     def run(
@@ -135,18 +143,19 @@ class PredictionLoop:
         on_row: Callable[[], None] = lambda: None,
         on_end: OnEnd = lambda name, line, n_refused: None,
     ) -> None:
-        """Run until the input ends or `stop` says so, and leave everything on disk.
+        """Process rows until the input ends or `stop` returns True, and write everything to disk.
 
         Args:
-            stop: Asked after each row.
-            on_bad: Called with each malformed row's sensor, line and reason; the name is empty
-                where the loop has one sensor, or the row belongs to none.
-            on_row: Called after each line.
-            on_end: Called with a good row's sensor and line after refused ones, and their number.
+            stop: Function that returns whether to stop; it is called after each line.
+            on_bad: Function that gets the sensor's name, the line number and the reason for each
+                bad row; the name is "" where the loop has one sensor, or the row belongs to none.
+            on_row: Function that is called after each line.
+            on_end: Function that is called for a good row after refused ones, with the sensor's
+                name, the line number and the number of refused rows.
 
         Raises:
-            DataError: No usable input, or a malformed row with `strict`; the snapshot then stands
-                before that row.
+            DataError: The input is not usable, or a row is bad and `strict` is set; the snapshot
+                then stands before that row.
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
         self._on_bad, self._on_end = on_bad, on_end
@@ -189,7 +198,10 @@ class PredictionLoop:
             )
 
     def _until(self, stop: Callable[[], bool]) -> Iterator[Row | BadRow]:
-        """Yield rows until the end or `stop`; what a pipe has already given is finished first."""
+        """Yield rows until the input ends or `stop` returns True.
+
+        Rows that were already received from a pipe are still yielded after `stop`.
+        """
         source = self._source
         try:
             for row in source.rows(self._columns, self._layout, self.unassigned.lines):
@@ -201,12 +213,21 @@ class PredictionLoop:
                 raise  # stopped before the first line it is no fault
 
     def _process(self, row: Row | BadRow) -> str:
-        """Predict and update with a line; returns its rows of the output."""
+        """Predict and learn the rows of one line; return the lines for the output, or ""."""
         self._mid_line = False
         return "".join(self._process_part(row.line, name, part) for name, part in _parts(row))
 
     def _process_part(self, line: int, name: str, part: Row | BadRow) -> str:
-        """Predict and update with a sensor's row; one that is refused changes nothing."""
+        """Predict and learn the row of one sensor; a refused row changes only the counts.
+
+        Args:
+            line: The line's number in the input.
+            name: The sensor's name; "" for a single sensor.
+            part: The sensor's row in this line, or the reason why it is bad.
+
+        Returns:
+            The line for the output; "" for a row that was refused or has no value.
+        """
         if isinstance(part, MissingRow):
             self._first_bad = self._first_bad or f"line {line}: {part.reason}"
             self.counters_of(name).missing += 1
@@ -239,7 +260,13 @@ class PredictionLoop:
         return self.sensors.written(part, sensor, fields)
 
     def _refuse(self, name: str, line: int, reason: str) -> None:
-        """Count and report a row that is skipped; name: of its sensor, if it has one."""
+        """Count and report a row that is skipped; with the option `strict` raise DataError.
+
+        Args:
+            name: The name of the row's sensor, or "".
+            line: The line's number in the input.
+            reason: The reason why the row is skipped.
+        """
         reason = f"stream {plain(name)}: {reason}" if name else reason
         if self._options.strict:
             if not self._mid_line:  # else the last snapshot stands: it knows whole lines alone
@@ -253,12 +280,16 @@ class PredictionLoop:
         self._on_bad(name if self.sensors.find(name) else "", line, reason)
 
     def counters_of(self, name: str) -> Counters:
-        """Return the counts of a sensor; of the rows that belong to none if it is not known."""
+        """Return the counts of the sensor of this name, or `unassigned` if it has not come yet."""
         sensor = self.sensors.find(name)
         return sensor.counters if sensor else self.unassigned
 
     def _write(self, row: Row | BadRow, text: str) -> bool:
-        """Write a line's rows; returns whether a new file and a snapshot began with them."""
+        """Write the output's text for one line of the input.
+
+        Returns:
+            Whether the output began a new file with this text, for which a snapshot was written.
+        """
         if not text:
             return False
         day = self._day_of(row)
@@ -279,9 +310,10 @@ class PredictionLoop:
     # Beginning, keeping and resuming --------------------------------------------------------------
 
     def _begin(self) -> None:
-        """At the first row that can be read: the output and, before it, a snapshot of nothing.
+        """Write a first snapshot, then create the output, at the first row that can be read.
 
-        The order makes an output without snapshot impossible: one that is found is another run's.
+        In this order an output never exists without a snapshot: if one is found, it belongs to
+        another run.
         """
         if self._begun:
             return
@@ -290,7 +322,7 @@ class PredictionLoop:
         self._begun = True
 
     def _save(self) -> None:
-        """Bring the output to the disk, then keep everything that belongs to it."""
+        """Force the output to the disk, then write a snapshot that fits it."""
         self._source.require_unchanged()
         if self._begun:
             self._write_snapshot(self._output.sync())
@@ -298,7 +330,8 @@ class PredictionLoop:
     def _withdraw(self) -> None:
         """Remove output and snapshot of a loop that has learned nothing: they would block others.
 
-        Rows at a wrong pace are found after a few rows, which are in the output without prediction.
+        That rows come at a wrong pace is found after a few rows, which are in the output without
+        a prediction.
         """
         self._output.remove()
         if self._snapshot is not None:
@@ -325,12 +358,16 @@ class PredictionLoop:
         self._stream.save(self._snapshot, {RECORD: record.to_array(), **arrays})
 
     def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return what must not change from run to run; `names` are the input's columns."""
+        """Return the settings that must stay the same when a later run continues, by name.
+
+        Args:
+            names: Names of the input's columns.
+        """
         own = {"anomaly_z": self._options.anomaly_z, **self.sensors.first.adapter.settings}
         return {"input": list(names), "columns": self.sensors.header, **own}
 
     def _require_room(self) -> None:
-        """Refuse more than a snapshot can hold before the last sensor comes."""
+        """Raise SnapshotError if a snapshot could not hold all sensors that may come."""
         most = self.sensors.most_bytes
         if self._snapshot is not None and most > EXTRA_BYTES:
             n = EXTRA_BYTES * len(self.sensors.all) // most
@@ -341,7 +378,12 @@ class PredictionLoop:
             )
 
     def _resume(self) -> None:
-        """Continue from the snapshot, if there is one."""
+        """Restore the loop from its snapshot, if there is one and `force` is not set.
+
+        Raises:
+            SnapshotError: The snapshot is damaged, or was made with other settings.
+            OutputError: There is an output without a snapshot, or not the one of the snapshot.
+        """
         snapshot, columns = self._snapshot, self._columns
         if self._options.force or snapshot is None or not snapshot.exists():
             if self._output.exists and not self._options.force:
@@ -381,5 +423,8 @@ class PredictionLoop:
 
 
 def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:
-    """Return what a line brings to each of its sensors; one that is alone has no name."""
+    """Return the rows of a line as pairs of a sensor's name and its row.
+
+    The name of a single sensor, or of a line that belongs to no sensor, is "".
+    """
     return row.parts if isinstance(row, SensorsRow) else (("", row),)

@@ -1,9 +1,9 @@
-"""The columns that a loop writes of a prediction: its tensors, errors and an anomaly flag.
+"""Write a prediction as columns of the output: its numbers, its errors and an anomaly flag.
 
-    columns of the kind (mean is called "prediction")    error of each output    anomaly
+    columns of the prediction's kind (mean is called "prediction")    error of each output   anomaly
 
-Errors exist where the kind has a central value and the rows hold y; the flag and the band's
-coverage need a standard deviation as well.
+Errors exist where the prediction has a central value and the rows hold y. The flag, and the count
+of values in the 90 % band, need a standard deviation as well.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ COLUMN_NAMES = {"mean": "prediction"}
 
 
 class OutputColumns:
-    """Scores predictions of one bundle, and writes them as text.
+    """Scores the predictions of one bundle, and writes them as text for the output.
 
     Args:
         manifest: The bundle's manifest.
-        adapter: Brings predicted values into the user's terms.
+        adapter: The adapter that converts predicted values to values of the input.
         anomaly_z: A value further than this many standard deviations from its prediction is an
             anomaly.
 
     Attributes:
-        names: The columns' names.
-        has_errors: Whether rows hold a value that the prediction's center can be compared with.
-        has_band: Whether there is a standard deviation too.
+        names: The names of the columns.
+        has_errors: Whether a prediction has a central value, and rows hold y to compare with it.
+        has_band: Whether a prediction has a standard deviation in addition.
+        n_errors: Number of outputs that have an error; 0 without errors.
     """
 
     def __init__(self, manifest: Manifest, adapter: RowAdapter, anomaly_z: float):
@@ -58,11 +59,17 @@ class OutputColumns:
 
     @property
     def empty(self) -> str:
-        """The fields of a row that was not predicted."""
+        """Return the empty fields, as commas, of a row that was not predicted."""
         return "," * (len(self.names) - 1)
 
     def values(self, prediction: Prediction) -> Mapping[str, Any]:
-        """Bring one target's prediction into the user's terms, before its row becomes history."""
+        """Convert the prediction of one row to values of the input.
+
+        Call it before the row is added to the history; see `RowAdapter.to_values`.
+
+        Returns:
+            The prediction's tensors by name, without the axes of streams and targets.
+        """
         values = {}
         for tensor in self._tensors:
             own = prediction.tensors[tensor.name].reshape(tensor.shape)
@@ -71,7 +78,12 @@ class OutputColumns:
         return values
 
     def score(self, values: Mapping[str, Any], y: Sequence[float]) -> RowScore:
-        """Compare a row's prediction with its true values y."""
+        """Compare the prediction of a row with the row's true values.
+
+        Args:
+            values: The prediction, as `values` returned it.
+            y: The row's true values, one for each output.
+        """
         score = RowScore()
         if self.has_errors:
             centers = self._kind.center(values).tolist()
@@ -85,7 +97,12 @@ class OutputColumns:
         return score
 
     def text(self, values: Mapping[str, Any], score: RowScore) -> str:
-        """Write the fields of a row that was predicted."""
+        """Return the fields of a row that was predicted, with commas between them.
+
+        Args:
+            values: The prediction, as `values` returned it.
+            score: The row's score, as `score` returned it.
+        """
         texts: list[str] = []
         for name, array in self._kind.told(values).items():
             numbers, words = array.ravel().tolist(), self._adapter.words.get(name)

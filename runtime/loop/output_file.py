@@ -1,7 +1,8 @@
-"""Where the rows of a loop go: a file that a later run cuts back to a snapshot, or a pipe.
+"""Write the rows of a loop to a file, which a later run cuts back to a snapshot, or to a pipe.
 
-A file that rotates (`edgefold.runtime.loop.rotation`) is finished in four steps. A kill between any
-two of them leaves what the next run needs, and no snapshot needs a part that is finished:
+A mark is a place in the output as a JSON object, which the snapshot keeps. A file that rotates
+(`edgefold.runtime.loop.rotation`) is finished in four steps. After a kill between any two of them
+the next run can continue, and no snapshot needs a part that is finished:
 
     file to the disk ──> snapshot: next part, empty, its first rows ──> file renamed ──> next file
 """
@@ -28,24 +29,26 @@ from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_nam
 FILE_BLOCK = 65536
 WAKE_S = 0.2
 GRACE_S = 1.0
-"""How long a reader of the output may stall once the loop is told to stop."""
+"""After a stop, a reader of the output may pause for so many seconds before rows are given up."""
 
 
 class OutputFile:
-    """Text rows into a file, standard output ("-") or nowhere (None).
+    """Writes rows of text to a file, a pipe or standard output, or nowhere.
 
     Nothing is created before `begin` or `resume`.
 
     Args:
-        path: See above.
-        stop: Asked while a pipe has no reader, or one that stalls.
-        rotation: When a file is finished and the next one begins; None: never.
+        path: Path of a file, a named pipe or a device; "-" for standard output; None for nowhere.
+        stop: Function that returns whether to stop; it is called while a pipe has no reader, or one
+            that pauses.
+        rotation: Decides when a file is finished and the next one begins; None never does.
 
     Attributes:
-        n_finished: Files that this run has finished.
+        name: The output's name, for messages.
+        n_finished: Number of files that this run has finished.
 
     Raises:
-        OutputError: The system refused; whatever was there before `begin` is untouched.
+        OutputError: The system refused; a file that was there before `begin` is untouched.
     """
 
     def __init__(
@@ -69,12 +72,12 @@ class OutputFile:
 
     @property
     def exists(self) -> bool:
-        """Whether a regular file is there that a new run would overwrite."""
+        """Return whether a regular file exists that a new run would overwrite."""
         return self._path not in (None, "-") and os.path.isfile(str(self._path))
 
     @property
     def first_mark(self) -> dict[str, Any]:
-        """The mark of an empty file."""
+        """Return the mark of an empty file; {} for a pipe, a device, or no output."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
         return {
@@ -87,11 +90,20 @@ class OutputFile:
 
     @property
     def is_special(self) -> bool:
-        """Whether it is a device or a named pipe, which cannot be cut back or overwritten."""
+        """Return whether the output is a device or a named pipe, which cannot be cut back."""
         return os.path.exists(str(self._path)) and not self.exists
 
     def begin(self, header: str, force: bool = False) -> None:
-        """Create the file with its first line; overwrite one that exists only by force."""
+        """Create the file and write its first line.
+
+        Args:
+            header: The first line, with its end.
+            force: Whether a file that exists is overwritten.
+
+        Raises:
+            OutputError: The file, or a finished part of it, exists already and `force` is False; or
+                the file cannot be written.
+        """
         if self._rotation is not None and not force and (parts := self._parts()):
             raise OutputError(explain_existing(str(parts[0])))
         self._header = header.encode()
@@ -129,7 +141,11 @@ class OutputFile:
             raise self._error(error) from error
 
     def _open_special(self) -> int:
-        """Open a device or a named pipe; wait for the pipe's reader, until told to stop."""
+        """Open a device or a named pipe, and return its number; wait until the pipe has a reader.
+
+        Raises:
+            OutputError: A stop came before the pipe had a reader.
+        """
         while True:
             try:
                 handle = os.open(self.name, os.O_WRONLY | os.O_NONBLOCK)
@@ -144,15 +160,15 @@ class OutputFile:
             time.sleep(WAKE_S)
 
     def resume(self, mark: dict[str, Any], header: str, is_new: bool) -> None:
-        """Cut the file back to a mark and continue behind it.
+        """Cut the file back to the place of a mark, and continue after it.
 
         Args:
-            mark: The mark that `sync` or `turn` returned.
-            header: The first line of each file.
-            is_new: No row was processed before the mark: a pipe gets the header.
+            mark: The mark that `sync` returned, or that `turn` gave to its `keep`.
+            header: The first line of each file, with its end.
+            is_new: Whether no row was processed before the mark, so that a pipe gets the header.
 
         Raises:
-            OutputError: The file is gone, shorter, or another one.
+            OutputError: The file is missing, shorter than the mark, or another file.
         """
         if "length" in mark and self._path in (None, "-"):
             raise OutputError(
@@ -180,7 +196,13 @@ class OutputFile:
             self.write(header + mark.get("first", ""))
 
     def _continue(self, mark: dict[str, Any]) -> None:
-        """Open the file and cut it; one of length 0 may hold what comes behind the mark."""
+        """Open the file and cut it to the length of a mark.
+
+        With a length of 0, the file may already hold the header and first rows of the next part.
+
+        Raises:
+            OutputError: The file is not the one of the mark, or another run writes it.
+        """
         length = mark["length"]
         self._fd = os.open(self.name, os.O_RDWR)
         self._lock()
@@ -210,18 +232,23 @@ class OutputFile:
         )
 
     def is_full(self, text: str, day: int | None = None) -> bool:
-        """Whether rows belong to the next file; day: of the rows, in days since 1970, if dated."""
+        """Return whether rows belong to the next file, as the rotation decides.
+
+        Args:
+            text: The rows.
+            day: The day of the rows, in days since 1970; None for rows without a date.
+        """
         if self._rotation is None or not text or self._length <= len(self._header):
             return False
         return self._rotation.is_due(self._length + len(text.encode()), self._day, day, self._ahead)
 
     def turn(self, text: str, day: int | None, keep: Callable[[dict[str, Any]], None]) -> None:
-        """Finish the file under a lasting name, and begin the next one with rows.
+        """Rename the file as a finished part, and begin the next file with these rows.
 
         Args:
             text: The rows.
-            day: The day of these rows; see `is_full`.
-            keep: Writes a snapshot with the mark that it is given.
+            day: The day of the rows, in days since 1970; None for rows without a date.
+            keep: Function that writes a snapshot with the mark that it gets.
         """
         finished = self.sync()
         mark = {**self.first_mark, "part": self._part + 1, "first": text, "finished": finished}
@@ -239,7 +266,10 @@ class OutputFile:
         self.n_finished += 1
 
     def _finish(self, mark: dict[str, Any]) -> None:
-        """Give a whole file its lasting name; one that has it already, or is gone, is left."""
+        """Rename a file that ends at a mark to the name of a finished part.
+
+        Nothing is done if the file is missing or has another content, as after an earlier rename.
+        """
         path = Path(os.path.realpath(self.name))
         if not self.exists or path.stat().st_size != mark["length"] or not self._ends_as(mark):
             return
@@ -251,7 +281,12 @@ class OutputFile:
             os.close(folder)
 
     def write(self, text: str, day: int | None = None) -> None:
-        """Write rows; they leave the process when a block is full, or with `flush`."""
+        """Write rows into a buffer, which is flushed when it is full or by `flush`.
+
+        Args:
+            text: The rows, with their ends.
+            day: The day of the rows, in days since 1970; None for rows without a date.
+        """
         if self._day is None and self._rotation is not None and self._rotation.by_day:
             self._day = day
         if self._fd >= 0:
@@ -262,7 +297,7 @@ class OutputFile:
                 self.flush()
 
     def flush(self) -> None:
-        """Hand every row to the system."""
+        """Write all buffered rows to the file or pipe; they need not be on the disk then."""
         if not self._buffer:
             return
         block = bytes(self._buffer)
@@ -280,7 +315,11 @@ class OutputFile:
             raise self._error(error) from error
 
     def _await_reader(self) -> None:
-        """Wait until a pipe takes PIPE_BUF bytes without blocking; not for long once stopped."""
+        """Wait until a pipe takes PIPE_BUF bytes without blocking.
+
+        Raises:
+            OutputError: After a stop, nobody read the pipe for `GRACE_S` seconds.
+        """
         left_s = GRACE_S
         while not select.select([], [self._fd], [], WAKE_S)[1]:
             left_s -= WAKE_S if self._stop() else 0
@@ -291,7 +330,7 @@ class OutputFile:
                 )
 
     def sync(self) -> dict[str, Any]:
-        """Bring every row to the disk; returns a mark of the place as plain JSON."""
+        """Force every row to the disk, and return the mark of this place; {} for a pipe."""
         self.flush()
         if self._fd < 0 or not stat.S_ISREG(os.fstat(self._fd).st_mode) or self._path == "-":
             return {}
@@ -304,7 +343,11 @@ class OutputFile:
         return {"name": self.name, **place, **ending}
 
     def _ending_in_sight(self) -> dict[str, Any]:
-        """The end of the file, which must still have its name: else the rows go out of sight."""
+        """Return length and digest of the file's end, if the file still has its name.
+
+        Raises:
+            OutputError: The file was removed, renamed or replaced, so nobody would find the rows.
+        """
         mine = os.fstat(self._fd)
         try:
             with Path(self.name).open("rb") as file:
@@ -322,13 +365,13 @@ class OutputFile:
         )
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
-        """Whether the file is as long as a mark says, or longer, and the same before that."""
+        """Return whether the file is at least as long as a mark says, with the same digest."""
         with Path(self.name).open("rb") as file:
             ending = _ending(file, mark["length"])
             return ending == {name: mark[name] for name in ending}
 
     def _lock(self) -> None:
-        """Hold the file against other runs until it is closed."""
+        """Lock the file until it is closed; raise OutputError if another run has locked it."""
         if not try_lock(self._fd):
             raise OutputError(
                 f"{self.name} is being written by another run; wait for it or stop it, or choose "
@@ -342,7 +385,7 @@ class OutputFile:
         )
 
     def remove(self) -> None:
-        """Close without what is left to write, and remove a regular file; a pipe keeps its rows."""
+        """Drop the buffered rows, close the output, and remove it if it is a regular file."""
         self._buffer.clear()
         is_file = self._fd >= 0 and self._path != "-" and self.exists
         self.close()
@@ -350,7 +393,7 @@ class OutputFile:
             os.unlink(self.name)
 
     def close(self) -> None:
-        """Write what is left and release the file; idempotent."""
+        """Write the buffered rows and close the output; a second call does nothing."""
         try:
             self.flush()
         finally:
@@ -360,14 +403,22 @@ class OutputFile:
 
 
 def _ending(file: BinaryIO, length: int) -> dict[str, Any]:
-    """Return where a file ends, at most at a length, and a digest of what is before."""
+    """Return the part of a mark that identifies a place in an open file.
+
+    Args:
+        file: The file.
+        length: The place, in bytes from the start; the end of a shorter file is taken instead.
+
+    Returns:
+        "length", the place in bytes, and "seam", the SHA-256 of the 4 KiB before it.
+    """
     length = min(length, file.seek(0, os.SEEK_END))
     file.seek(max(0, length - SEAM_BYTES))
     return {"length": length, "seam": sha256(file.read(min(length, SEAM_BYTES))).hexdigest()}
 
 
 def explain_existing(name: str) -> str:
-    """Say why an output that exists is not overwritten."""
+    """Return an error message that says why an output that exists is not overwritten."""
     return (
         f"{name} exists and there is no snapshot to continue it from; it was left as it is. "
         "Choose another name, or overwrite it with --force."

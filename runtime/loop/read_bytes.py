@@ -1,7 +1,11 @@
-"""The bytes that were read of a file, by digests as they came: which file it was, and how far.
+"""Remember which bytes of a file were read, so that the same file can be recognised later.
+
+Digests (SHA-256) of the first and of the last bytes that were read are kept, not the bytes:
 
 |start|   head, 64 KiB   |   ...   | seam, 4 KiB |
 0     1 KiB                                      ^ position
+
+A mark is such a place in a file as a JSON object, which a snapshot keeps.
 """
 
 from __future__ import annotations
@@ -25,13 +29,13 @@ SEAM_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class ReadBytes:
-    """A place in a file, with what was read before it.
+    """Holds a place in a file, and what identifies the bytes before this place.
 
     Attributes:
-        position: Bytes before it.
-        start: The first of them.
-        head: Running digest of the first 64 KiB.
-        seam: The last of them.
+        position: Number of bytes before the place.
+        start: The first bytes of the file, at most 1 KiB.
+        head: Running SHA-256 of the first 64 KiB, or of all bytes before the place if fewer.
+        seam: The last bytes before the place, at most 4 KiB.
     """
 
     position: int = 0
@@ -40,7 +44,7 @@ class ReadBytes:
     seam: bytes = b""
 
     def followed_by(self, block: bytes) -> ReadBytes:
-        """Return the place behind a further block."""
+        """Return the place after a further block of bytes, which was read from this place on."""
         head, start = self.head, self.start
         if self.position < HEAD_BYTES:
             head = head.copy()
@@ -49,7 +53,7 @@ class ReadBytes:
         return ReadBytes(self.position + len(block), start, head, (self.seam + block)[-SEAM_BYTES:])
 
     def mark(self) -> dict[str, Any]:
-        """Return the place as plain JSON."""
+        """Return the place as a JSON object, its mark."""
         return {
             "position": self.position,
             "start": self.start.decode("latin-1"),
@@ -58,18 +62,26 @@ class ReadBytes:
         }
 
     def is_marked_in(self, mark: dict[str, Any]) -> bool:
-        """Whether a mark is of the same bytes; older marks have no start."""
+        """Return whether a mark was made of the same place in a file with the same bytes.
+
+        Position and digests are compared, but not "start", which older marks do not have.
+        """
         mine = self.mark()
         return all(mine[name] == mark.get(name) for name in ("position", "head", "seam"))
 
     def is_in(self, fd: int) -> bool:
-        """Whether a file holds these bytes."""
+        """Return whether an open file begins with the bytes that were read before this place."""
         found = bytes_before(fd, self.position)
         return found is not None and found.is_marked_in(self.mark())
 
 
 def bytes_before(fd: int, position: int) -> ReadBytes | None:
-    """Read the place `position` from an open file; None if the file is shorter."""
+    """Make the `ReadBytes` of a position in an open file; None if the file is shorter.
+
+    Args:
+        fd: Number of the open file.
+        position: Bytes before the place.
+    """
     first = os.pread(fd, min(position, HEAD_BYTES), 0)
     start = max(0, position - SEAM_BYTES)
     seam = os.pread(fd, position - start, start)
@@ -79,7 +91,10 @@ def bytes_before(fd: int, position: int) -> ReadBytes | None:
 
 
 def is_same_start(fd: int, mark: dict[str, Any]) -> bool:
-    """Whether a file begins as the marked one, as far as both reach; true if nobody can know."""
+    """Return whether an open file and the file of a mark begin with the same bytes.
+
+    At most 1 KiB is compared, or what the shorter one has; True if there is nothing to compare.
+    """
     start = str(mark.get("start", "")).encode("latin-1")
     found = os.pread(fd, START_BYTES, 0)
     n = min(len(start), len(found))
@@ -87,12 +102,12 @@ def is_same_start(fd: int, mark: dict[str, Any]) -> bool:
 
 
 def has_rows(fd: int) -> bool:
-    """Whether a file has more than a first line, which may be a header."""
+    """Return whether an open file has more than a first line, which may be a header."""
     return os.fstat(fd).st_size > HEAD_BYTES or b"\n" in os.pread(fd, HEAD_BYTES, 0).strip()
 
 
 def n_unread(fd: int, position: int) -> int:
-    """Count the bytes behind a position; 0 where only blank lines are left."""
+    """Return how many bytes an open file holds after a position; 0 if only blank lines follow."""
     n_bytes = os.fstat(fd).st_size - position
     if n_bytes <= START_BYTES and not os.pread(fd, START_BYTES, position).strip():
         return 0
@@ -100,10 +115,17 @@ def n_unread(fd: int, position: int) -> int:
 
 
 def find_rotated(path: str, mark: dict[str, Any]) -> tuple[str | None, int]:
-    """Look beside a file for the marked one under a name that begins alike, as rotation gives.
+    """Search the folder of a file for the file of a mark, which was renamed by a rotation.
+
+    Only names are tried that begin with the file's name without its suffix.
+
+    Args:
+        path: The present path of the input.
+        mark: The mark of the file that an earlier run read.
 
     Returns:
-        Its path and `n_unread` behind the mark; None and 0 if it is not there.
+        The path of the marked file, and how many of its bytes are not read yet; None and 0 if it is
+        not found.
     """
     file = Path(path)
     for other in sorted(file.parent.glob(f"{escape(file.stem)}?*")):

@@ -1,7 +1,8 @@
-"""The record of a loop in a snapshot, as JSON next to the state: how it is written and read.
+"""Write and read the record of a loop, a JSON text in the snapshot next to the state.
 
-Everything is looked at when it is read: whoever wrote the file, what is not a record of a loop is a
-`SnapshotError`.
+The record says how far input and output were, and holds the counts. Every field is checked when it
+is read: whoever wrote the file, anything that is not the record of a loop is a `SnapshotError`. A
+mark is the place up to which an input was read or an output written, as a JSON object.
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ from edgefold.runtime.rows.csv_columns import Columns, Layout
 from edgefold.runtime.rows.csv_fields import plain
 
 RECORD = "loop"
-"""The name of the record among a snapshot's arrays."""
+"""A snapshot's array with this name holds the record."""
 LARGEST = 2**62
-"""Above every count and position."""
+"""Every count and every position is smaller than this number."""
 DAYS = range(-719_162, 2_932_897)
-"""Days of the years 1 to 9999, counted from 1970."""
+"""Holds the numbers of the days in the years 1 to 9999, counted from 1970-01-01, which is 0."""
 DAMAGE = (
     *(AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError),
 )
-"""Errors that Python raises where a snapshot holds something else than what was written."""
+"""Lists the errors that Python raises where a snapshot does not hold what a loop writes."""
 PLACE = {"length", "part", "day"}
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRecord:
-    """A loop between two lines of its input.
+    """Holds how far a loop is, between two lines of its input.
 
     Attributes:
-        settings: What must not change from run to run.
-        input: The input's mark.
-        layout: Where the columns are; None if no line was processed.
-        output: The output's mark.
-        counters: Counts of the only sensor; where there are several, of lines that belong to none.
-        names: Names of the sensors, if there are several.
-        sensors: Counters of these sensors.
-        table: The columns that were found by the input's first lines, if they were.
+        settings: The settings that must stay the same when a later run continues.
+        input: The mark up to which the input was processed.
+        layout: The places of the columns in a line; None if no line was processed.
+        output: The mark up to which the output was written.
+        counters: The counts of the only sensor; where there may be several, the counts of lines
+            that belong to no sensor.
+        names: Names of the sensors, where there may be several.
+        sensors: The counts of these sensors, in the same order.
+        table: The columns that were found from the input's first lines; None if they were given.
     """
 
     settings: Json
@@ -59,7 +61,7 @@ class LoopRecord:
     table: Json | None = None
 
     def to_array(self) -> Array:
-        """Return the record as bytes of JSON."""
+        """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
         form = asdict(self)
         if not self.names:
             del form["names"], form["sensors"]
@@ -69,15 +71,15 @@ class LoopRecord:
 
 
 def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRecord:
-    """Read what `to_array` returned.
+    """Read a loop's record from the array that `LoopRecord.to_array` made, and check every field.
 
     Args:
-        array: From the snapshot.
-        columns: The columns that are wanted now.
-        n_errors: Values of a prediction that have an error.
+        array: The array from the snapshot; None if the snapshot holds none.
+        columns: The columns of the input that this run reads.
+        n_errors: Number of outputs for which a prediction's error is summed.
 
     Raises:
-        SnapshotError: It is not a loop's record.
+        SnapshotError: The array is not the record of a loop, or of other columns.
     """
     try:
         if array is None:
@@ -118,7 +120,11 @@ def _layout(form: Json, columns: Columns) -> Layout | None:
 
 
 def _mark(output: Json) -> Json:
-    """Look at an output's mark; `OutputFile` writes and understands it."""
+    """Return an output's mark after checking its fields, which `OutputFile` wrote.
+
+    Raises:
+        ValueError, KeyError: A field is missing, or not as `OutputFile` writes it.
+    """
     if "length" in output:
         _count(output["length"])
         for text in (output["seam"], output["name"], output.get("first", "")):

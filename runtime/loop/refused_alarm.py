@@ -1,8 +1,8 @@
-"""Tell a person, while a loop lives, that all rows are refused, and when that ends.
+"""Write an alarm while a loop runs and all its rows are refused, and a message when that ends.
 
-Reports of single rows end after the first ones, so that a log does not fill up. An alarm comes
-seldom enough to be said each time: at 20, 200, 2,000, ... rows refused one after the other. Rows
-are counted for each sensor by itself.
+Reports of single rows stop after the first ones, so that a log does not fill up. An alarm is rare
+enough to be written each time: at 20, 200, 2,000, ... rows that were refused one after the other.
+Rows are counted for each sensor separately.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ FACTOR = 10
 
 
 def refused_alarm(n_in_a_row: int, line: int, reason: str, whose: str = "") -> str:
-    """Return the alarm of a refused row, or nothing.
+    """Return the text of an alarm after a refused row, or "" if no alarm is due.
 
     Args:
-        n_in_a_row: With this row.
-        line: Its number.
-        reason: Why it was refused.
-        whose: " of stream NAME", where the row's sensor has a name.
+        n_in_a_row: Number of rows that were refused one after the other, this one included.
+        line: The row's line number in the input.
+        reason: The reason why the row was refused.
+        whose: " of stream NAME" where the row's sensor has a name, else "".
     """
     if not is_alarm(n_in_a_row):
         return ""
@@ -30,14 +30,20 @@ def refused_alarm(n_in_a_row: int, line: int, reason: str, whose: str = "") -> s
 
 
 def end_of_alarm(n_refused: int, line: int, whose: str = "") -> str:
-    """Return the end of an alarm at a row that was learned, or nothing if there was no alarm."""
+    """Return the message that an alarm ended with a row that was learned, or "" without an alarm.
+
+    Args:
+        n_refused: Number of rows that were refused directly before this row.
+        line: The row's line number in the input.
+        whose: " of stream NAME" where the row's sensor has a name, else "".
+    """
     if n_refused < FIRST:
         return ""
     return f"rows{whose} are learned again from line {line} on, after {n_refused:,} refused"
 
 
 def is_alarm(n_in_a_row: int) -> bool:
-    """Whether a count is 20, 200, 2,000 and so on."""
+    """Return whether an alarm is due at this number of refused rows: 20, 200, 2,000 and so on."""
     n = n_in_a_row
     while n > FIRST and n % FACTOR == 0:
         n //= FACTOR

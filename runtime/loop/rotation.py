@@ -1,8 +1,8 @@
-"""When a file of predictions is finished, and how its finished parts are called.
+"""Decide when a file of predictions is finished and a new one begins, and name the finished parts.
 
     predictions.csv                      is being written
-    predictions.0001.csv                 finished, by size
-    predictions.2024-03-31.csv           finished, by day
+    predictions.0001.csv                 a finished part, where a size was chosen
+    predictions.2024-03-31.csv           a finished part, where files end with the day
 
 A finished part is never touched again: it may be deleted, compressed or moved at any time.
 """
@@ -17,38 +17,42 @@ from pathlib import Path
 
 EPOCH = date(1970, 1, 1)
 LATE_DAYS = 1
-"""Rows of sensors that take turns may be late by so much."""
+"""Rows may be late by so many days without a new file, because sensors take turns."""
 PART = re.compile(r"\.(\d{4,}|\d{4}-\d{2}-\d{2})(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When the next part begins.
+    """Decides with which row the next part (file) begins: by size or by day.
+
+    By day, the next part begins with the first row of a later day (UTC) than that of the first row
+    in the file. Rows that come up to a day late stay in the file. If the first row was days ahead
+    of the rows that follow, the next part begins with these; this happens once for a day, because
+    sensors may stay apart.
 
     Attributes:
-        n_bytes: With a row that would make the file longer than this; None: with the first row of a
-            later day than that of the first row in the file. Days are those of UTC. Rows that come
-            a little late stay in the file. If its first row was days ahead of those that follow,
-            the next file begins with them; once for a day, because sensors may stay apart.
+        n_bytes: The most bytes of a part: the next one begins with the row that would make it
+            longer. None decides by day.
     """
 
     n_bytes: int | None = None
 
     @property
     def by_day(self) -> bool:
-        """Whether files are finished by the day."""
+        """Return whether parts are finished by day and not by size."""
         return self.n_bytes is None
 
     def is_due(
         self, n_bytes: int, day: int | None, row_day: int | None, ahead: int | None = None
     ) -> bool:
-        """Whether a row belongs to the next part.
+        """Return whether a row belongs to the next part.
 
         Args:
-            n_bytes: The file's length with the row.
-            day: The day of the file's first row, in days since 1970.
-            row_day: The row's day.
-            ahead: The latest day of a file that was followed by rows of earlier days.
+            n_bytes: The file's length with the row, in bytes.
+            day: The day of the file's first row, in days since 1970; None if not known.
+            row_day: The row's day, in days since 1970; None for a row without a date.
+            ahead: The latest day of an earlier part that ended because rows of earlier days
+                followed; None if there was none.
         """
         if self.n_bytes is not None:
             return n_bytes > self.n_bytes
@@ -58,7 +62,13 @@ class Rotation:
 
 
 def lasting_name(path: Path, part: int, day: int | None) -> Path:
-    """Return a name that no file has for a finished part: by its day if it has one."""
+    """Return the path that a finished part gets; no file has this path yet.
+
+    Args:
+        path: The output's path, such as predictions.csv.
+        part: Number of the part, from 1, used in the name where the part has no day.
+        day: The part's day, in days since 1970, or None.
+    """
     mark = f"{part:04d}" if day is None else (EPOCH + timedelta(days=day)).isoformat()
     found, n = path.with_name(f"{path.stem}.{mark}{path.suffix}"), 1
     while os.path.lexists(found):
@@ -68,7 +78,7 @@ def lasting_name(path: Path, part: int, day: int | None) -> Path:
 
 
 def finished_parts(path: Path) -> list[Path]:
-    """Return the finished parts that lie beside an output, by name."""
+    """Return the paths of an output's finished parts in its folder, sorted by name."""
     return sorted(
         found
         for found in path.parent.iterdir()

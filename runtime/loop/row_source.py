@@ -1,7 +1,8 @@
-"""Where the rows of a loop come from: what a source has to do, and the sources that there are.
+"""Define the contract of a row source, from which a loop gets its rows, and open a source by name.
 
-A source is a class of its own file and a line in `SOURCES`. The loop, the progress and the snapshot
-know only `RowSource`.
+A source is a class in a file of its own and a line in `SOURCES`. The loop, the progress and the
+snapshot know only `RowSource`. A mark is the place up to which rows were processed, as a JSON
+object that a snapshot keeps.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow
 
 SOURCES = {"": "edgefold.runtime.loop.input_file:InputFile"}
-"""The class of a source by the prefix of `--input`, such as `mqtt://`; "" is a file or a pipe."""
+"""Names the class of each source by a prefix of `--input`, such as `mqtt://`.
+
+The prefix "" stands for a file or a pipe.
+"""
 
 
 class RowSource(Protocol):
-    """Gives the rows of an input, and the mark that a later run continues from.
+    """Gives the rows of an input, and the mark from which a later run continues.
 
-    A class that inherits from it is made with what `open_row_source` gets, and may leave out the
+    A class that inherits from it takes the arguments of `open_row_source`, and need not define the
     methods that have a body here.
 
     Attributes:
@@ -31,84 +35,90 @@ class RowSource(Protocol):
 
     @property
     def layout(self) -> Layout | None:
-        """Where the columns are in a line; None before the first line that can be read."""
+        """Return the places of the columns in a line; None before the first readable line."""
 
     @property
     def is_live(self) -> bool:
-        """Whether rows come as they are sent, so that the next one may be long in coming."""
+        """Return whether rows arrive while they are sent, so that the next one may come late."""
 
     @property
     def holds_row(self) -> bool:
-        """Whether a live source has taken a row that `rows` has not given yet."""
+        """Return whether a live source has received a row that `rows` has not yielded yet."""
 
     def rows(
         self, columns: Columns, layout: Layout | None = None, n_lines: int = 0
     ) -> Iterator[Row | BadRow]:
-        """Give the rows that come, good and bad ones, until the end.
+        """Yield the rows of the input, good and bad ones, until its end.
 
         Args:
-            columns: The wanted columns.
-            layout: The layout of an earlier run, after `resume`.
-            n_lines: The number of lines that earlier runs have read.
+            columns: The columns to read.
+            layout: The places of the columns in an earlier run, after `resume`; None without one.
+            n_lines: Number of lines that earlier runs have read.
 
         Raises:
-            DataError: No later row could be better.
+            DataError: The input is not usable at all, as without a wanted column.
         """
 
     def first_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> Sequence[bytes]:
-        """Return the first lines that are there, which `rows` gives too; nothing if it has none.
+        """Return the first lines of the input, which `rows` yields later too.
 
-        A live source waits for them until they are enough, and then shortly for more.
+        A live source waits until the lines are enough, and then shortly for more. A source that
+        cannot show lines in advance returns none.
 
         Args:
-            is_enough: Whether the form of the rows can be found in these lines.
+            is_enough: Function that returns whether the form of the rows is clear from some lines.
         """
         return ()
 
     def keep(self) -> object:
-        """Let `mark` stand behind the rows so far, which are processed."""
+        """Record that all rows so far are processed; `mark` then returns the place after them."""
 
     def mark(self) -> dict[str, Any]:
-        """Return what a later run needs to continue behind `keep`'s place, as plain JSON."""
+        """Return the place of the last call of `keep` as a JSON object, for a later run."""
 
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
-        """Continue behind a mark, before the first row is asked for; raises DataError if it cannot.
+        """Continue after the place of a mark; call it before the first row is taken.
 
         Args:
             mark: The mark of an earlier run.
-            next_file: Whether another file may follow the marked one.
+            next_file: Whether the input may be another file that follows the marked one.
+
+        Raises:
+            DataError: The input is not the marked one, or one that may follow it.
         """
 
     def close(self) -> None:
-        """Release the input; idempotent."""
+        """Release the input; a second call does nothing."""
 
     def require_unchanged(self) -> None:
-        """Raise DataError where rows that were read have changed since, before each snapshot."""
+        """Raise DataError if rows that were read have changed since; called before a snapshot."""
 
     def require_in_place(self) -> None:
-        """Raise DataError where another input has taken this one's name, at the end."""
+        """Raise DataError if another input has this one's name now; called at the end of a run."""
 
     def progress(self) -> str:
-        """Return how far the input is read, such as 45%; "" where its length is not known."""
+        """Return which part of the input is read, such as "45%"; "" if its length is not known."""
         return ""
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return what the summary of a run has to say of the input: labels and sentences."""
+        """Return remarks on the input for the summary of a run, as pairs of label and sentence."""
         return []
 
 
 def open_row_source(
     path: str, stop: Callable[[], bool] = lambda: False, whole_lines: bool = False
 ) -> RowSource:
-    """Open an input by the prefix of its name.
+    """Open an input with the source that the beginning of its name selects.
 
     Args:
         path: A file, "-" for standard input, or a name with one of the prefixes of `SOURCES`.
-        stop: Asked while the source waits; once true, no further row is waited for.
-        whole_lines: Whether a last line that may still grow is left to a later run.
+        stop: Function that is called while the source waits; once it returns True, the source
+            stops waiting for rows.
+        whole_lines: Whether a last line without a line end, which may still grow, is left to a
+            later run.
 
     Raises:
-        DataError: It cannot be opened.
+        DataError: The input cannot be opened.
     """
     prefix = max((prefix for prefix in SOURCES if path.startswith(prefix)), key=len)
     module, _, name = SOURCES[prefix].partition(":")

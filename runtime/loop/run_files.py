@@ -1,4 +1,4 @@
-"""The files of a run: they differ from each other, and no other run uses its snapshot."""
+"""Protect the files of a run: refuse equal ones, and lock the snapshot against other runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from edgefold.runtime.files import lock_file
 
 
 def refuse_same_files(source: str, output: str | None, snapshot: Path | None) -> None:
-    """Refuse files of a run that would overwrite each other, through links too.
+    """Refuse a run in which two files are the same one, so that one would overwrite the other.
+
+    Links are followed.
 
     Args:
-        source: The input, or "-".
-        output: The predictions, "-" or None.
-        snapshot: The snapshot, or None.
+        source: Path of the input, or "-" for standard input.
+        output: Path of the predictions, "-" for standard output, or None for none.
+        snapshot: Path of the snapshot, or None for none.
 
     Raises:
-        OutputError: Two are the same file; nothing was opened.
+        OutputError: Two of them are the same file; nothing was opened.
     """
     roles = [("--input", source, 0), ("--output", output, 1)]
     if snapshot is not None:
@@ -40,7 +42,14 @@ def refuse_same_files(source: str, output: str | None, snapshot: Path | None) ->
 
 
 def _identities(path: str, standard: int) -> set[object]:
-    """Resolved path and inode of a regular file; nothing for devices and pipes."""
+    """Return values that identify a regular file: its resolved path, and device and inode number.
+
+    The set is empty for devices and pipes.
+
+    Args:
+        path: The path, or "-".
+        standard: Number of the open file for which "-" stands.
+    """
     try:
         found = os.fstat(standard) if path == "-" else os.stat(path)
     except OSError:
@@ -53,10 +62,12 @@ def _identities(path: str, standard: int) -> set[object]:
 
 @contextmanager
 def snapshot_lock(snapshot: Path | None) -> Iterator[None]:
-    """Hold the snapshot against every other run until the end of the block, or of the process.
+    """Keep every other run from using the snapshot, until the end of the `with` block.
+
+    The end of the process also ends the lock. Without a snapshot nothing is locked.
 
     Raises:
-        SnapshotError: Another run holds it, or the lock cannot be made.
+        SnapshotError: Another run uses the snapshot, or the lock cannot be made.
     """
     if snapshot is None:
         yield
@@ -76,7 +87,10 @@ def snapshot_lock(snapshot: Path | None) -> Iterator[None]:
 
 
 def _explain_lock(lock: Path, error: OSError) -> str:
-    """Say why a lock cannot be had: whose it is, or that its place cannot be written."""
+    """Return an error message that says why a lock file cannot be opened.
+
+    Either another user made the file, or its folder cannot be written.
+    """
     try:
         owner = lock.stat().st_uid
     except OSError:

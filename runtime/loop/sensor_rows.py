@@ -1,6 +1,7 @@
-"""Rows (time, value) of any sensor for the general model, which needs no training for it.
+"""Read rows (time, value) of any sensor for the general model, and write its forecasts as columns.
 
-The columns of an input are found by its first lines, or kept in the snapshot of an earlier run.
+The general model needs no training for a sensor. The columns of an input are found from its first
+lines, or kept in the snapshot of an earlier run.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class SensorRows(RowAdapter):
-    """Sends the rows of a sensor through the engine of the general model.
+    """Gives the rows of one sensor to the engine of the general model.
 
     Args:
-        columns: The columns of a table that were found; or those of times and values, whose times
-            are dates or numbers as the first row's is.
-        kind: The bundle's prediction.
-        rate: The rate of false alarms.
+        columns: The columns of a table that were found; or the columns of times and values, where
+            the first row shows whether times are dates or numbers.
+        kind: The bundle's kind of prediction.
+        rate: The rate of false alarms, as a share of the rows.
 
     Attributes:
-        engine: The sensor's clock, alarms and counts.
+        engine: The engine, which holds the sensor's clock, alarms and counts.
     """
 
     has_line = False
@@ -52,21 +53,21 @@ class SensorRows(RowAdapter):
         self.watch_at(rate)
 
     def watch_at(self, rate: float) -> None:
-        """Begin to watch at a rate of false alarms."""
+        """Start with a new engine that allows this rate of false alarms, as a share of the rows."""
         self.engine = SensorEngine(self._kind, rate)
 
     def share_columns(self, other: SensorRows) -> None:
-        """Read rows as another sensor of the same input does."""
+        """Use the columns of another sensor of the same input, so that both read times alike."""
         self.columns = self._times = other._times
 
     def require_dates(self) -> None:
-        """Refuse times that are numbers, where it is not known yet what they are."""
+        """Accept only dates as times, unless a table's columns have decided that already."""
         if isinstance(self._times, SeriesColumns):
             self._times.clock = "date"
 
     @property
     def is_dated(self) -> bool:
-        """Whether times are dates; so too before the first row has shown it."""
+        """Return whether times are dates; it is also True before the first row has shown that."""
         return self._times.clock != "number"
 
     @property
@@ -78,7 +79,14 @@ class SensorRows(RowAdapter):
         return {"false_alarms": self.engine.rate}
 
     def score(self, states: NamedStates, name: str, row: Row, n_values: int) -> ScoredRow:
-        """Score, learn and judge a row of the sensor of a name; see `SensorEngine.step`."""
+        """Forecast a row, score the forecast, learn the row, and decide whether it is an alarm.
+
+        Args:
+            states: The states of all sensors.
+            name: The sensor's name.
+            row: The row (time, value).
+            n_values: Number of the sensor's earlier rows that hold a value.
+        """
         time, value = row.numbers
         return self.engine.step(states, name, time, value, self._times.clock == "date", n_values)
 
@@ -90,13 +98,15 @@ class SensorRows(RowAdapter):
 
 
 class SensorColumns:
-    """The output's columns of the general model; see `edgefold.runtime.loop.output_columns`.
+    """Writes the forecasts and alarms of the general model as columns of the output.
+
+    For other models `edgefold.runtime.loop.output_columns` does this.
 
     Args:
-        kind: The bundle's prediction.
+        kind: The bundle's kind of prediction.
 
     Attributes:
-        names: The columns' names.
+        names: The names of the columns.
     """
 
     has_errors = has_band = False
@@ -107,7 +117,10 @@ class SensorColumns:
         self._no_forecast = "," * (len(self.names) - 2)
 
     def text(self, scored: ScoredRow) -> str:
-        """Write the fields of a row: its forecast, or empty fields, and the alarm."""
+        """Return the fields of a row, with commas between them: forecast, scores, alarm, event.
+
+        A forecast or a score that does not exist gives empty fields.
+        """
         text = self._no_forecast
         if scored.is_known:
             texts = [f"{number:.9g}" for number in (scored.mean, *scored.quantiles)]
@@ -124,17 +137,17 @@ def find_columns(
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Table | None:
-    """Find the clock and the sensors of an input by the first lines that are there.
+    """Find the columns of times and values of an input from its first lines.
 
     Args:
-        source: The input; none of its rows is taken.
-        time: See `find_table`.
-        values: See `find_table`.
-        series: See `find_table`.
-        given: See `find_table`.
+        source: The input; its lines stay unread for the loop.
+        time: Name of the column of times; None finds it.
+        values: Names of the columns of values; None takes all other columns of numbers.
+        series: Name of the column that names each row's sensor; None finds it where times repeat.
+        given: Settings of `RowFormat` that are known, by name; the others are found.
 
     Returns:
-        The table; None where no line is there, which is left to the loop.
+        The table; None if the input holds no line yet, which the loop reports.
 
     Raises:
         DataError: No table is found, or a named column is missing.
@@ -157,15 +170,18 @@ def find_columns(
 def kept_columns(
     snapshot: Path, manifest: Manifest, given: Mapping[str, Any]
 ) -> tuple[TableColumns | None, int]:
-    """Return the columns that an earlier run has found, and how many sensors it has named.
+    """Return the columns that an earlier run found in its input, and its number of sensors.
 
     Args:
-        snapshot: The snapshot of the run.
-        manifest: The manifest of its bundle.
-        given: Settings of `RowFormat` that are given now.
+        snapshot: The snapshot of the earlier run.
+        manifest: The manifest of the bundle that the run used.
+        given: Settings of `RowFormat` that the user gives now; they replace the kept ones.
+
+    Returns:
+        The columns, or None if the run was given its columns; and the number of named sensors.
 
     Raises:
-        SnapshotError: It cannot be read, or is damaged.
+        SnapshotError: The snapshot cannot be read, or is damaged.
     """
     from edgefold.runtime.rows.detect.columns import TableColumns
     from edgefold.runtime.stream.snapshot import read_snapshot

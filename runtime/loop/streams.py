@@ -1,10 +1,11 @@
-"""The sensors of a loop: the history, the state and the counts of each.
+"""Keep each sensor of a loop: its history, its state and its counts.
 
-    one sensor      its state is the stream's
-    several         each has a slot for its state; a row makes its sensor's state the present one
+    one sensor      its state is the state of the stream
+    several         each has its own state in memory (a slot); before a row is processed, the
+                    stream gets the state of the row's sensor
                     (`edgefold.runtime.stream.named_states`)
 
-Sensors get a name with their first row. A fault of one leaves the others as they are.
+A sensor gets its name with its first row. A fault of one sensor leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from edgefold.runtime.stream.stream import Stream
 
 LIMIT = "the loop has {n} streams already ({names}); fix the name, or allow more with --streams"
 MOST_NOTES = 100
-"""Notes that wait to be read; older ones are dropped."""
+"""At most this many notes wait to be read; older ones are dropped."""
 RECORD_BYTES = 2048
-"""Bytes of a sensor's name, of up to 100 characters, and its counts as JSON."""
+"""A sensor's name, of up to 100 characters, and its counts take at most so many bytes as JSON."""
 
 
 class LoopStream(ABC):
-    """One sensor of a loop.
+    """Predicts and learns the rows of one sensor of a loop.
 
     Args:
         states: The states of all sensors.
-        adapter: The sensor's own adapter.
-        columns: The output's columns of a prediction.
+        adapter: The sensor's own adapter, which converts its rows.
+        columns: The columns in which the output shows a prediction.
 
     Attributes:
-        name: The name in the input; empty before the first row, and for a single sensor.
-        counters: Counts over every restart.
+        name: The sensor's name in the input; "" before its first row, and for a single sensor.
+        counters: The sensor's counts since the loop's first start.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class LoopStream(ABC):
         self.counters = Counters(squared_error=[0.0] * columns.n_errors)
 
     def process(self, row: Row) -> list[str]:
-        """Predict a row, then update with it; the sensor's state is the stream's present one.
+        """Predict a row, then update the model with it.
+
+        The stream must hold this sensor's state; see `LoopStreams.turn_to`.
 
         Returns:
-            The output's fields of the row and its prediction.
+            The fields that the output shows for the row and its prediction.
 
         Raises:
             DataError, ValueRefusedError, StepRefusedError: The row is refused; nothing changed.
@@ -67,16 +70,18 @@ class LoopStream(ABC):
 
     @abstractmethod
     def _answer(self, row: Row) -> str:
-        """Predict a row and learn it; returns the fields of the prediction."""
+        """Predict a row and learn it; return the prediction's fields with commas between them."""
 
 
 class PointStream(LoopStream):
-    """One sensor of a loop with any model but the general one: it is queried, then updated.
+    """Serves one sensor with any model but the general one: query, then update; or a filter's step.
+
+    `SensorStream` serves the general model, which needs no training.
 
     Args:
         states: The states of all sensors.
-        adapter: The sensor's own adapter.
-        anomaly_z: See `OutputColumns`.
+        adapter: The sensor's own adapter, which converts its rows.
+        anomaly_z: The limit of anomalies in standard deviations; see `OutputColumns`.
     """
 
     def __init__(self, states: NamedStates, adapter: RowAdapter, anomaly_z: float):
@@ -104,12 +109,12 @@ class PointStream(LoopStream):
 
 
 class SensorStream(LoopStream):
-    """One sensor of a loop with the general model, whose rows go through the engine.
+    """Serves one sensor with the general model, which needs no training.
 
     Args:
         states: The states of all sensors.
-        adapter: The sensor's own adapter.
-        kind: The bundle's prediction.
+        adapter: The sensor's own adapter, whose engine predicts and learns the rows.
+        kind: The bundle's kind of prediction.
     """
 
     def __init__(self, states: NamedStates, adapter: SensorRows, kind: SensorForecast):
@@ -133,19 +138,19 @@ def _stream_of(states: NamedStates, adapter: RowAdapter, anomaly_z: float) -> Lo
 
 
 class LoopStreams:
-    """The sensors of a loop, by name.
+    """Holds all sensors of a loop, and finds them by name.
 
     Args:
-        stream: Opened, and empty.
-        adapters: One for each sensor that may come.
-        anomaly_z: See `OutputColumns`.
-        are_named: Whether rows name their sensor, of which there may be several.
+        stream: The open stream, which has received no points.
+        adapters: One adapter for each sensor that may come.
+        anomaly_z: The limit of anomalies in standard deviations; see `OutputColumns`.
+        are_named: Whether each row names its sensor, so that there may be several.
 
     Attributes:
-        are_named: Whether there may be several.
-        all: The sensors that have come, and those that may.
-        notes: Changes of the sensors by rows: line, sensor's name, sentence. Whoever reads them
-            removes them.
+        are_named: Whether each row names its sensor, so that there may be several.
+        all: The sensors that have come, in the order of their first rows, then the free ones.
+        notes: What rows changed of their sensors: line number, sensor's name and sentence. Whoever
+            reads a note removes it.
     """
 
     def __init__(
@@ -158,13 +163,19 @@ class LoopStreams:
 
     @property
     def header(self) -> str:
-        """The first line of the output, which bundle and options decide."""
+        """Return the first line of the output, with the names of all columns."""
         adapter, columns = self.first.adapter, self.first.columns
         head = [*["line"] * adapter.has_line, *[adapter.stream] * self.are_named]
         return f"{','.join([*head, *adapter.header, *columns.names])}\n"
 
     def written(self, row: Row, sensor: LoopStream, fields: Sequence[str]) -> str:
-        """Return the output's line of a row of a sensor, and keep the notes on it."""
+        """Return the line of the output for a row, and collect the notes on the row.
+
+        Args:
+            row: The row.
+            sensor: The row's sensor.
+            fields: The fields that `LoopStream.process` returned for the row.
+        """
         for note in sensor.adapter.notes:
             self.notes.append((row.line, sensor.name, note))
         head = [*[str(row.line)] * sensor.adapter.has_line]
@@ -174,27 +185,36 @@ class LoopStreams:
 
     @property
     def first(self) -> LoopStream:
-        """The first sensor, or the only one."""
+        """Return the first sensor, or the only one."""
         return self.all[0]
 
     @property
     def named(self) -> list[LoopStream]:
-        """The sensors that have come, in the order of their first rows; none without names."""
+        """Return the sensors that have come, in the order of their first rows.
+
+        The list is empty where rows do not name their sensor.
+        """
         return self.all[: self._states.n] if self.are_named else []
 
     def find(self, name: str) -> LoopStream | None:
-        """Return a sensor that has come before; the only one needs no name."""
+        """Return the sensor of this name, or None if it has not come yet.
+
+        Where rows do not name their sensor, the only sensor is returned for every name.
+        """
         if not self.are_named:
             return self.first
         number = self._states.number_of(name)
         return None if number is None else self.all[number]
 
     def turn_to(self, name: str) -> LoopStream:
-        """Make a sensor's state the stream's present one, a new sensor's too.
+        """Give the stream the state of the sensor of this name; a new sensor gets a free slot.
+
+        Returns:
+            The sensor.
 
         Raises:
-            DataError: There are as many sensors already as there are slots.
-            BackendError: The states could not be exchanged; the present one is kept.
+            DataError: The sensor is new, and no slot is free.
+            BackendError: The states could not be exchanged; the stream keeps the one that it has.
         """
         sensor = self.all[self._states.turn_to(name)]
         sensor.name = name
@@ -202,12 +222,18 @@ class LoopStreams:
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that a snapshot needs besides the stream's state once every sensor has come."""
+        """Return how many bytes a snapshot needs at most, in addition to the stream's own state.
+
+        It needs them once every sensor has come.
+        """
         own = sum(array.nbytes for array in self.first.adapter.arrays().values())
         return self._states.n_bytes + len(self.all) * (own + RECORD_BYTES)
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep besides the stream's state."""
+        """Return the arrays, by name, that a snapshot must keep next to the stream's own state.
+
+        They are the sensors' histories and, where rows name their sensor, the sensors' states.
+        """
         if not self.are_named:
             return self.first.adapter.arrays()
         return self._states.arrays([sensor.adapter for sensor in self.all])
@@ -215,10 +241,16 @@ class LoopStreams:
     def load(
         self, arrays: Mapping[str, Array], names: Sequence[str], counters: Sequence[Counters]
     ) -> None:
-        """Restore what `arrays` returned for sensors of these names.
+        """Restore all sensors from a snapshot.
+
+        Args:
+            arrays: The arrays that `arrays` returned.
+            names: Names of the sensors in the order of their first rows; empty where rows do not
+                name their sensor.
+            counters: The counts of these sensors, in the same order.
 
         Raises:
-            SnapshotError: There are more of them than slots, or the arrays are not theirs.
+            SnapshotError: There are more sensors than slots, or the arrays do not fit them.
         """
         if self.are_named:
             self._states.load(arrays, names, [sensor.adapter for sensor in self.all])

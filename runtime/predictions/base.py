@@ -1,7 +1,7 @@
-"""Define what all kinds of predictions have: tensors, units and scores, whatever the model.
+"""Define the tensors, units and scores that every kind of prediction has, whatever the model.
 
-A kind is written once for both sides: `xp` is numpy on a device and torch in training, which agree
-on the functions that the kinds use.
+Each kind is written once for devices and for training: its methods get numpy or torch as `xp`, and
+use only functions that both libraries have.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import numpy as np
 from edgefold.runtime.arrays import FloatArray
 
 UNSCALE = ("affine", "scale", "log-density", "none")
-"""Ways in which a tensor returns to raw units: times scale plus shift; times scale; minus
-log(scale), as the logarithm of a density of y; unchanged."""
+"""Lists the ways in which a tensor returns from scaled to raw units. "affine" multiplies by the
+scale and adds the shift; "scale" multiplies by the scale; "log-density" subtracts log(scale), as is
+right for the logarithm of a density of y; "none" leaves the tensor unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionTensor:
-    """One tensor of a prediction.
+    """Describes one tensor of a prediction: its name, its shape and how it returns to raw units.
 
     Attributes:
         name: The tensor's name in the graphs and in the result.
         shape: Shape for one target. If `unscale` is not "none", the last axis is the outputs (Y).
-        unscale: One of `UNSCALE`.
-        dtype: Element type in the graph.
+        unscale: The way in which the tensor returns to raw units, one of `UNSCALE`.
+        dtype: The type of the tensor's elements in the graph.
     """
 
     name: str
@@ -37,16 +38,17 @@ class PredictionTensor:
     dtype: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tensor as the manifest has it."""
+        """Return the tensor's description as the JSON object that stands in the manifest."""
         return {**asdict(self), "shape": list(self.shape)}
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A prediction of any kind: its tensors by name, also as attributes.
+    """Holds a prediction of any kind: its tensors by name, which can also be read as attributes.
 
-    Each tensor is (M, *shape), or (B, M, *shape) for more than one stream. All are views of fixed
-    buffers that the next query overwrites: `copy` keeps them.
+    For M targets, each tensor has the shape (M, *shape), or (B, M, *shape) if there are B streams
+    and B > 1. All tensors are views of fixed buffers that the next query overwrites; `copy` returns
+    a prediction that stays as it is.
     """
 
     tensors: Mapping[str, FloatArray]
@@ -65,15 +67,15 @@ class Prediction:
 
 
 class PredictionKind(ABC):
-    """A kind of prediction; instances hold its settings and are dataclasses.
+    """Defines a kind of prediction; each subclass is a dataclass whose fields are its settings.
 
-    `prediction` arguments are mappings from tensor names to arrays (..., *shape), in the same units
-    as y (..., Y).
+    The argument `prediction` of the methods maps the names of tensors to arrays (..., *shape), in
+    the same units as y (..., Y).
 
     Attributes:
         name: The kind's name in manifests.
-        joint: Whether the targets (M) of one query are predicted jointly. Their axis is then the
-            one before `shape`, and a query gets a mask of the real targets.
+        joint: Whether the M targets of one query are predicted jointly. The axis of the targets is
+            then the one before `shape`, and a query gets a mask of the real targets.
     """
 
     name: ClassVar[str]
@@ -81,57 +83,66 @@ class PredictionKind(ABC):
 
     @property
     def block(self) -> int:
-        """Number of targets that `Stream.sample` predicts at once; 0 for a query's most."""
+        """Return how many targets `Stream.sample` predicts at once; 0 is the most of a query."""
         return 1
 
     @property
     def input_range(self) -> tuple[float, float] | None:
-        """Lowest and highest scaled input that models of the kind accept; None for any."""
+        """Return the lowest and highest scaled input that models of the kind accept.
+
+        None means that they accept any input up to `largest_input`.
+        """
         return None
 
     @property
     def largest_input(self) -> float:
-        """The largest scaled value that is accepted: its square still fits float32 in models."""
+        """Return the largest scaled input that is accepted; its square fits float32 in models."""
         return 1e9
 
     @abstractmethod
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
-        """List the tensors of a prediction of Y outputs."""
+        """Return the descriptions of the tensors that a prediction of Y = `n_outputs` has."""
 
     def log_likelihood(self, prediction: Mapping[str, Any], y: Any, xp: Any) -> Any:
-        """Compute the log density or probability of y in nats, summed over outputs: (...,).
+        """Return the log density or log probability of y (..., Y) in nats, summed over outputs.
 
-        A joint kind returns the joint logarithm divided by M, with an axis M of length 1. See
-        `has_score`.
+        The result has the shape (...,). A joint kind returns the joint logarithm divided by M, with
+        an axis M of length 1. A kind whose `has_score` is False raises NotImplementedError.
         """
         raise NotImplementedError(f"{self.name} predictions have no likelihood")
 
     @property
     def has_score(self) -> bool:
-        """Whether `log_likelihood` is defined."""
+        """Return whether this kind defines `log_likelihood`."""
         return type(self).log_likelihood is not PredictionKind.log_likelihood
 
     def center(self, prediction: Mapping[str, Any]) -> Any:
-        """Return the single value that represents the prediction, (..., Y); None without one."""
+        """Return the one value (..., Y) that represents the prediction; None if there is none."""
         return None
 
     def deviation(self, prediction: Mapping[str, Any]) -> Any:
-        """Return the standard deviation around `center`, (..., Y); None without one."""
+        """Return the standard deviation (..., Y) around `center`; None if the kind has none."""
         return None
 
     def sample(self, prediction: Mapping[str, Any], random: np.random.Generator) -> FloatArray:
-        """Draw a value of every target once, (..., Y), in numpy; see `has_samples`."""
+        """Draw one value of every target with numpy and return them, of shape (..., Y).
+
+        A kind whose `has_samples` is False raises NotImplementedError.
+        """
         raise NotImplementedError(f"{self.name} predictions cannot be sampled")
 
     @property
     def has_samples(self) -> bool:
-        """Whether `sample` is defined."""
+        """Return whether this kind defines `sample`."""
         return type(self).sample is not PredictionKind.sample
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a table's columns for the prediction of one target: its tensors by default."""
+        """Return the columns, by name, that a table shows of a prediction: by default its tensors.
+
+        The prediction is that of one target.
+        """
         return prediction
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments that make this instance again, as JSON values."""
+        """Return the constructor's arguments that make this instance again, as JSON values."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]

@@ -14,9 +14,10 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 @dataclass(frozen=True)
 class Categorical(PredictionKind):
-    """Tensor `scores`, (..., K): logarithms of the classes' weights, up to a constant.
+    """Predicts one of K = `n_classes` classes with a tensor `scores` (..., K), one for each class.
 
-    y is (..., 1), the number of the class.
+    A score is the logarithm of the class's probability plus a constant that all classes share. The
+    measured y (..., 1) is the number of the class, from 0 to K - 1.
     """
 
     n_classes: int

@@ -13,12 +13,13 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 BAND_90 = 1.6448536269514722
-"""Half the width of a normal's central 90 % band, in standard deviations."""
+"""Half the width, in standard deviations, of the band that holds the central 90 % of a normal
+distribution."""
 
 
 @dataclass(frozen=True)
 class Gaussian(PredictionKind):
-    """Tensors `mean` and `std`, each (..., Y); std is positive."""
+    """Predicts normal distributions with two tensors, `mean` and `std`, each (..., Y); std > 0."""
 
     name: ClassVar[str] = "gaussian"
 

@@ -29,11 +29,17 @@ LEAST = 1e-4
 
 @dataclass(frozen=True)
 class JointGaussian(PredictionKind):
-    """Tensors `mean` and `std`, each (..., M, Y), and `factor`, (..., M, Y, R), without units.
+    """Predicts one normal distribution of all M targets of a query, with three tensors.
 
-    `bounded` keeps the diagonal of C between 0.05 and 1: 0.05 + 0.95 tanh(|P_i|^2). Else it is
-    |P_i|^2 + 1e-4. `block` targets are predicted at once where a stream predicts and learns in
-    turn; 0 for as many as a query takes.
+    The tensors are `mean` and `std`, each (..., M, Y), and `factor` (..., M, Y, R), which holds the
+    rows P_i and has no units.
+
+    Attributes:
+        rank: R, the length of a row P_i.
+        bounded: Whether the diagonal of C is 0.05 + 0.95 tanh(|P_i|^2), which keeps it between 0.05
+            and 1. Otherwise it is |P_i|^2 + 1e-4.
+        block: Number of targets that one query predicts where a stream predicts some targets,
+            learns them and then predicts the next ones; 0 stands for as many as a query takes.
     """
 
     rank: int
@@ -55,7 +61,7 @@ class JointGaussian(PredictionKind):
         )
 
     def lower(self, factor: Any, xp: Any) -> Any:
-        """Compute C from the rows P (..., M, Y, R): (..., M*Y, M*Y), lower triangular."""
+        """Compute the lower triangular C (..., M*Y, M*Y) from the rows P, (..., M, Y, R)."""
         *lead, m, n_outputs, rank = factor.shape
         rows = factor.reshape(*lead, m * n_outputs, rank)
         squares = (rows * rows).sum(-1)[..., None]
@@ -66,7 +72,7 @@ class JointGaussian(PredictionKind):
         return products * below + diagonal * (xp.tril(ones) - below)
 
     def covariance_factor(self, prediction: Mapping[str, Any], xp: Any) -> Any:
-        """Compute L (..., M*Y, M*Y), lower triangular, in units of y; the covariance is L L^T."""
+        """Compute the lower triangular L (..., M*Y, M*Y) in units of y; the covariance is L L^T."""
         lower = self.lower(prediction["factor"], xp)
         std = prediction["std"].reshape(*lower.shape[:-1])
         return lower * (std / (lower * lower).sum(-1) ** 0.5)[..., None]

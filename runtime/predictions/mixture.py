@@ -15,10 +15,11 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 @dataclass(frozen=True)
 class GaussianMixture(PredictionKind):
-    """Tensors `mean` and `std`, each (..., S, Y): S components of equal weight; std is positive.
+    """Predicts a mixture of S = `n_components` normal distributions that have equal weight.
 
-    The outputs of one component are independent. Models that predict with S samples of a latent
-    variable, or S bootstraps, are of this kind.
+    Its tensors are `mean` and `std`, each (..., S, Y); std is positive. The outputs of one
+    component are independent. Models that predict with S samples of a latent variable, or S
+    bootstraps, are of this kind.
     """
 
     n_components: int

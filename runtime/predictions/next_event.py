@@ -14,12 +14,13 @@ from edgefold.runtime.predictions.quantiles import level_names, median_of, requi
 
 @dataclass(frozen=True)
 class NextEvent(PredictionKind):
-    """The time and mark of the next event, and the likelihood of the event that just came.
+    """Predicts the time and mark of the next event, and scores the event that just came.
 
-    Tensors `gap_quantiles`, (..., Q, 1), of the time until the next event; `mark_probabilities`,
-    (..., K); `log_likelihood`, (..., 1): log f(gap) + log P(mark | gap) in nats, of the step's
-    event as it was predicted before. f is a density of time, so its value depends on the unit of
-    time. A low likelihood marks an unexpected event.
+    It has three tensors. `gap_quantiles` (..., Q, 1) are quantiles of the time until the next
+    event, at the Q `levels`. `mark_probabilities` (..., K) are the probabilities of the K =
+    `n_marks` marks. `log_likelihood` (..., 1) scores the event that just came by the prediction
+    made before it: log f(gap) + log P(mark | gap) in nats. f is a density of time, so its value
+    depends on the unit of time. A low likelihood marks an unexpected event.
     """
 
     n_marks: int
@@ -33,7 +34,7 @@ class NextEvent(PredictionKind):
 
     @property
     def input_range(self) -> tuple[float, float]:
-        """Range of gaps and marks: gaps are not negative, and marks are whole numbers below K."""
+        """Return the range of inputs, 0 to K: gaps are at least 0, and marks are 0 to K - 1."""
         return 0.0, float(self.n_marks)
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
@@ -47,7 +48,11 @@ class NextEvent(PredictionKind):
         return median_of(prediction["gap_quantiles"], self.levels)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return columns gap_q05, gap_q50, ..; the number of the most probable mark, from 0 on."""
+        """Return the columns, by name, that show the prediction in a table.
+
+        They are gap_q05, gap_q50 and so on, one for each level; next_mark, the number of the most
+        probable mark, from 0 on; next_mark_probability; and log_likelihood.
+        """
         gaps, probabilities = prediction["gap_quantiles"], prediction["mark_probabilities"]
         names = level_names(self.levels)
         return {

@@ -11,7 +11,7 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 @dataclass(frozen=True)
 class Quantiles(PredictionKind):
-    """Tensor `quantiles`, (..., Q, Y), one for each level between 0 and 1, rising."""
+    """Predicts a tensor `quantiles` (..., Q, Y) at Q rising `levels`, each between 0 and 1."""
 
     levels: tuple[float, ...]
     name: ClassVar[str] = "quantiles"
@@ -27,17 +27,17 @@ class Quantiles(PredictionKind):
 
 
 def require_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """Return the levels as a tuple; raises ValueError unless they rise between 0 and 1."""
+    """Return the levels as a tuple; raise ValueError unless they rise and lie between 0 and 1."""
     if not levels or list(levels) != sorted(set(levels)) or not all(0 < q < 1 for q in levels):
         raise ValueError(f"levels are {levels}; give rising numbers between 0 and 1")
     return tuple(levels)
 
 
 def level_names(levels: Sequence[float]) -> list[str]:
-    """Return the names of quantiles' columns by their percent: q05, q50, q97.5."""
+    """Return the column name of each quantile from its level in percent, such as q05 or q97.5."""
     return [f"q{f'{100 * level:g}'.zfill(2)}" for level in levels]
 
 
 def median_of(quantiles: Any, levels: Sequence[float]) -> Any:
-    """Choose from quantiles (..., Q, Y) the one whose level is nearest to a half, (..., Y)."""
+    """Return the quantile (..., Y) whose level is nearest to 0.5, from quantiles (..., Q, Y)."""
     return quantiles[..., min(range(len(levels)), key=lambda i: abs(levels[i] - 0.5)), :]

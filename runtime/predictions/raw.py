@@ -1,4 +1,4 @@
-"""Pass on tensors of a user's own model, which have no meaning for Edgefold."""
+"""Pass on the tensors that a user's own model predicts and that Edgefold does not interpret."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 @dataclass(frozen=True)
 class Raw(PredictionKind):
-    """Any tensors: `shapes` maps each name to the shape of one target."""
+    """Predicts tensors of any meaning: `shapes` maps their names to their shapes for one target."""
 
     shapes: Mapping[str, tuple[int, ...]]
     name: ClassVar[str] = "raw"

@@ -1,4 +1,8 @@
-"""Predict a sensor's next slots and score the present one, for the general model of sensors."""
+"""Define the predictions of the general model of sensors: forecasts of slots, and their scores.
+
+A slot is one place in the even sequence of times in which a sensor's rows come. A slot whose row is
+missing has no value.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +15,46 @@ from edgefold.runtime.predictions.quantiles import level_names, median_of, requi
 
 SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 FIRST_SLOTS, FIRST_VALUES = 11, 5
-"""Slots and measured values that must have come before a slot's forecast is of use."""
+"""Number of slots, and number of measured values, that must have come before a forecast is of use.
+"""
 
 
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
-    """Return the columns of a slot's forecast: mean, q05, .., q95."""
+    """Return the names of the columns that show a slot's forecast: mean, q05, .., q95."""
     return ("mean", *level_names(levels))
 
 
 def is_scored(log_density: float, p_value: float) -> bool:
-    """Whether a slot had both a forecast and a value."""
+    """Return whether a slot with these scores had both a forecast and a value.
+
+    Without one of them the log density is 0 and the p-value is 1.
+    """
     return p_value < 1.0 or log_density != 0.0
 
 
 @dataclass(frozen=True)
 class SensorForecast(PredictionKind):
-    """The forecast of the step's slot, the likelihood of its value, and forecasts of later slots.
+    """Predicts the present slot and later slots of a sensor, and scores the present slot's value.
 
-    Tensors of the step's slot, as forecast one slot before: `mean`, (..., 1); `quantiles`,
-    (..., Q), at `levels`; `log_density` of its value in nats, (..., 1); `p_value`, (..., 1), twice
-    the smaller of the masses below and above its value; `floor`, (..., 3), mean, log density and
-    p-value of only the experts' mixture. Tensors of the slots `horizons` ahead, and one season
-    ahead as the last: `ahead_mean`, (..., H + 1), and `ahead_quantiles`, (..., H + 1, Q).
+    Five tensors belong to the present slot, as it was forecast one slot before:
 
-    All are in the units of the value: the model has no scaling. If a slot has no value or no
-    forecast, `log_density` is 0 and `p_value` is 1.
+        mean (..., 1)           the mean
+        quantiles (..., Q)      the quantiles at `levels`
+        log_density (..., 1)    the log density of the slot's value, in nats
+        p_value (..., 1)        twice the smaller of the probabilities below and above the value
+        floor (..., 3)          mean, log density and p-value of only the mixture of experts: the
+                                simple forecasts that the model's network corrects
+
+    Two tensors belong to later slots: `ahead_mean` (..., H + 1) and `ahead_quantiles`
+    (..., H + 1, Q). The first H are the slots `horizons` ahead, the last is one season ahead.
+
+    All values are in the units of the sensor: the model has no scaling. If a slot has no value or
+    no forecast, `log_density` is 0 and `p_value` is 1.
 
     Attributes:
         levels: Q rising numbers between 0 and 1.
-        horizons: H rising numbers of slots, from 1 on.
-        longest_season: Length in slots; a longer season is not used.
+        horizons: H rising numbers of slots, which begin with 1.
+        longest_season: The length in slots up to which a season is used; a longer one is not.
     """
 
     levels: tuple[float, ...] = SENSOR_LEVELS
@@ -59,7 +73,7 @@ class SensorForecast(PredictionKind):
 
     @property
     def largest_input(self) -> float:
-        """Models of the kind have no scaling, and limit numbers themselves before they square."""
+        """Return the largest accepted input, 1e30: the models limit numbers before they square."""
         return 1e30
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
@@ -79,7 +93,7 @@ class SensorForecast(PredictionKind):
         return median_of(prediction["quantiles"][..., None], self.levels)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return columns mean, q05, .., q95, log_density and p_value."""
+        """Return a table's columns by name: mean, q05, .., q95, log_density and p_value."""
         quantiles = prediction["quantiles"]
         mean, *percents = band_names(self.levels)
         return {

@@ -1,1 +1,1 @@
-"""Rows of text files as points of a model."""
+"""Read the rows of text files and pipes (CSV, JSON lines) as numbers for a model."""

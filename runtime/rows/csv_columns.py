@@ -24,14 +24,19 @@ from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 
 ALSO = {"time": ("timestamp", "datetime", "date", "ts")}
-"""Further names of a column that the user does not name."""
+"""Lists, for a column's default name, other names under which it is found if the user gives none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line that can be used: its numbers in the order asked for, and the fields as written.
+    """Holds one line that can be used: the numbers of its wanted columns, and their texts.
 
-    Numbers with a decimal comma are written with a point.
+    Attributes:
+        line: The number of the line in the input.
+        numbers: The numbers, in the order of the wanted columns.
+        texts: The fields as they are written in the input, in the same order; only a decimal comma
+            is replaced with a point.
     """
 
     line: int
@@ -40,24 +45,26 @@ class Row:
 
 
 class BadLineError(Exception):
-    """One line cannot be used; the message says why."""
+    """Raised for a line that cannot be used; the message says why."""
 
 
 class MissingValueError(BadLineError):
-    """One line is sound, and a cell of it holds no value."""
+    """Raised for a line that is written correctly, but has a wanted cell without a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the wanted columns are in a line; a loop that resumes needs no first line again.
+    """Describes where the wanted columns are in a line of the input.
+
+    A loop that resumes keeps the layout, so that it does not need the input's first line again.
 
     Attributes:
-        names: The wanted columns, as the input calls them; the keys of JSON lines.
-        positions: Their places in a line; of JSON lines 0, 1, ...
-        n_fields: Fields of a whole line; of JSON lines the wanted ones.
-        delimiter: The character between fields; "" of JSON lines.
-        header: The first line's fields if it is a header, else nothing.
-        kind: How a line is written.
+        names: The names of the wanted columns in the input; for JSON lines, the keys.
+        positions: The places of the wanted columns in a line, from 0; for JSON lines 0, 1, ...
+        n_fields: The number of fields of a whole line; for JSON lines, of the wanted ones.
+        delimiter: The character between fields; "" for JSON lines.
+        header: The fields of the first line if it is a header, else an empty tuple.
+        kind: Whether the lines are CSV or JSON.
     """
 
     names: tuple[str, ...]
@@ -69,10 +76,10 @@ class Layout:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Layout:
-        """Rebuild a layout that `asdict` and JSON turned into lists.
+        """Rebuild a layout from the dictionary that `asdict` made and that was kept as JSON.
 
         Raises:
-            KeyError, TypeError, ValueError: It is damaged.
+            KeyError, TypeError, ValueError: The dictionary is damaged.
         """
         names, positions, header = (tuple(form[n]) for n in ("names", "positions", "header"))
         kind, n, delimiter = form.get("kind", "csv"), form["n_fields"], form["delimiter"]
@@ -89,21 +96,22 @@ class Layout:
 
 
 class Columns:
-    """Which columns are wanted, and how their fields are read.
+    """Describes which columns of an input are wanted, and reads their fields.
 
-    A subclass sets `may_lack` if JSON lines need not hold all of its keys. One whose columns were
-    found by an input's first lines sets `known_layout`, with the lines before the first row, and
-    `form`, from which a later run rebuilds it.
+    A subclass sets `may_lack` if JSON lines may lack some of its keys. A subclass whose columns
+    were found by the first lines of the input sets three attributes: `known_layout`; `n_before`,
+    the number of lines before the first row; and `form`, plain JSON from which a later run rebuilds
+    the columns.
 
     Args:
-        defaults: The columns' names where the user gives none.
-        names: The user's names; None for a default one.
-        parse: Reads each column's fields, given the decimal sign; raises ValueError, and
-            MissingValueError for a cell without a value.
-        options: The command's options that name columns.
+        defaults: The names of the columns where the user gives none.
+        names: The names that the user gives, one for each column; None for the default name.
+        parse: One function for each column, which gets a field and the decimal sign and returns the
+            number; it raises ValueError, and MissingValueError for a cell without a value.
+        options: The command's options that name columns, for messages.
         format: How fields are written.
-        remembered: The names of training, for columns that the user does not name; they are taken
-            from an input that has them all.
+        remembered: The names of the columns in training. They are used for columns that the user
+            does not name, if the input has all of them.
     """
 
     may_lack = False
@@ -127,14 +135,20 @@ class Columns:
         self.wish = ",".join(defaults)
 
     def is_data(self, field: str) -> bool:
-        """Whether a field of the first line shows that it is not a header."""
+        """Return whether a field of the first line shows that this line is data, not a header."""
         return is_number(field)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
-        """Find the columns in the first line of a CSV file.
+        """Find the wanted columns in the first line of a CSV file.
+
+        Args:
+            fields: The fields of the first line, either a header or data.
+            delimiter: The character between fields.
+            source: The input's name, for messages.
 
         Raises:
-            DataError: They are not in it, or it has no header and other columns.
+            DataError: A column is not in the header, or the file has no header and its columns are
+                not exactly the wanted ones.
         """
         header = tuple(field.strip() for field in fields)
         if any(map(self.is_data, header)):
@@ -151,16 +165,16 @@ class Columns:
         return Layout(names, places, len(header), delimiter, header)
 
     def json_layout(self, keys: Sequence[str], source: str) -> Layout:
-        """Find the columns among the keys of the first object of JSON lines.
+        """Find the wanted columns among the keys of the first object of JSON lines.
 
         Raises:
-            DataError: They are not among them.
+            DataError: A wanted column is not among the keys.
         """
         names = tuple(keys[place] for place in self._positions(keys, False, source))
         return Layout(names, tuple(range(len(names))), len(names), "", (), "json")
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names that these columns have in an input whose layout is known.
+        """Return the names that the wanted columns have in an input whose layout is known.
 
         Raises:
             DataError: The layout has other columns.
@@ -173,10 +187,11 @@ class Columns:
         return tuple(n or d for n, d in zip(self._names, known, strict=True))
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> Row:
-        """Read the fields of a line that has as many as the layout says.
+        """Read the wanted numbers from the fields of a line, which has `layout.n_fields` fields.
 
         Raises:
-            BadLineError: They cannot be read; for a cell without a value its subclass.
+            BadLineError: A field cannot be read. For a cell without a value, the subclass
+                MissingValueError is raised.
         """
         numbers, texts, without = [], [], ""
         for name, place, parse in zip(layout.names, layout.positions, self._parse, strict=True):
@@ -195,13 +210,17 @@ class Columns:
         return Row(line, tuple(numbers), tuple(texts))
 
     def parse_value(self, text: str, decimal: str) -> float:
-        """Read a number, or raise MissingValueError or ValueError."""
+        """Return the number in a cell; raise MissingValueError or ValueError if it has none."""
         if self.format.is_missing(text):
             raise MissingValueError("is empty" if not text else f"holds no value but {shown(text)}")
         return parse_number(text, decimal)
 
     def _positions(self, header: Sequence[str], by_order: bool, source: str) -> tuple[int, ...]:
-        """Find columns: as the user names them, as training did, by default name, by order."""
+        """Return the places of the wanted columns in a header.
+
+        A column is found by the user's name for it, else by its name in training, else by its
+        default name or, if `by_order`, by its place.
+        """
         asked = self._names
         if self.remembered:
             named = [n or r for n, r in zip(asked, self.remembered, strict=True)]
@@ -230,18 +249,20 @@ class Columns:
 
 
 class SeriesColumns(Columns):
-    """Time and value, by name, or the two columns of a file that has two.
+    """Finds the two columns of a series, time and value, by name or by their order, and reads them.
 
     Args:
-        time: Column's name; default `time`, else the one of `ALSO`, else the first of two columns.
-        value: Column's name; default `value`, else the second of two columns.
-        clock: How times are read; by default as the first row's is written.
+        time: The name of the column of times. By default it is `time`, else a name in `ALSO`, else
+            the first column of a file that has two.
+        value: The name of the column of values. By default it is `value`, else the second column of
+            a file that has two.
+        clock: Whether times are dates or numbers; by default as in the first row.
         format: See Columns.
         remembered: See Columns.
     """
 
     second = "value"
-    """The default name of the second column, and of the option that names it."""
+    """The default name of the second column, and the name of the option that names this column."""
 
     def __init__(
         self,
@@ -257,7 +278,7 @@ class SeriesColumns(Columns):
         self.clock = clock
 
     def is_data(self, field: str) -> bool:
-        """Whether a field is a number or a date."""
+        """Return whether a field of the first line is a number or a date, so not a name."""
         return is_data(field, self.format.time_format)
 
     def _parse_time(self, text: str, decimal: str) -> float:
@@ -277,12 +298,13 @@ class SeriesColumns(Columns):
 
 
 class PointColumns(Columns):
-    """The columns of model points: X inputs, then Y outputs; either may be none.
+    """Finds and reads the columns of a model's points: X inputs, then Y outputs.
 
     Args:
-        n_inputs: X.
-        n_outputs: Y.
-        names: X + Y column names; default x1..xX,y1..yY, else the columns of a file that has X + Y.
+        n_inputs: X, the number of inputs; may be 0.
+        n_outputs: Y, the number of outputs; may be 0.
+        names: The names of the X + Y columns. By default they are x1..xX,y1..yY, else all columns
+            of a file that has X + Y.
         format: See Columns.
     """
 

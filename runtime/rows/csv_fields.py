@@ -1,4 +1,4 @@
-"""Read one field as a finite number; show and write fields that came from outside.
+"""Read one field of a line as a finite number, and write fields safely in messages and CSV lines.
 
 Dates are in `edgefold.runtime.rows.dates`.
 """
@@ -11,19 +11,21 @@ from collections.abc import Iterable
 from typing import Literal
 
 Clock = Literal["date", "number"]
-"""How a series' times are written: dates, read as seconds since 1970, or plain numbers."""
+"""Says how the times of a series are written: as dates, which are read as seconds since 1970, or as
+plain numbers."""
 
 MAX_NUMBER = 1e100
-"""Larger numbers are not measurements, and their squares would be infinite."""
+"""The largest size of a number that is read: larger ones are not measurements, and their squares
+would become infinite."""
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def parse_number(text: str, decimal: str = ".") -> float:
-    """Read a finite number, up to 1e100 in size; a decimal comma is no point and the reverse.
+    """Read a finite number of at most 1e100 in size; only `decimal` is read as its decimal sign.
 
     Raises:
-        ValueError: Anything else; the message says what was found.
+        ValueError: The text is anything else; the message says what was found.
     """
     stripped = text.strip()
     if not stripped:
@@ -37,11 +39,14 @@ def parse_number(text: str, decimal: str = ".") -> float:
 
 
 def with_point(text: str, decimal: str) -> str:
-    """Write a number with a decimal point; what is not a number with `decimal` does not become one.
+    """Return a number's text with a point as its decimal sign.
+
+    Where `decimal` is a comma, commas and points change places, so that a text that is not a number
+    with a decimal comma does not become a number.
 
     Args:
-        text: The number.
-        decimal: `.` or `,`.
+        text: The number as it is written in the input.
+        decimal: The decimal sign of the input, `.` or `,`.
     """
     return text.translate(_SWAP) if decimal == "," else text
 
@@ -50,7 +55,7 @@ _SWAP = str.maketrans(",.", ".,")
 
 
 def is_number(text: str) -> bool:
-    """Whether a field is written as a number, with a point or a comma."""
+    """Return whether a field is written as a number, with a decimal point or comma or none."""
     return NUMBER.fullmatch(text.strip().replace(",", ".")) is not None
 
 
@@ -68,19 +73,22 @@ def _objection(text: str, decimal: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Write a field between quotes, shortened, with control characters escaped, for a message."""
+    """Return a field for a message: quoted, at most 40 characters, control characters escaped."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def plain(text: str) -> str:
-    """Write a column's name for a message; what a terminal would obey is escaped as in `repr`."""
+    """Return a column's name for a message, with characters that do not print escaped as in `repr`.
+
+    So a terminal does not obey a name that holds control characters.
+    """
     if not text:
         return "''"
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def quoted(texts: Iterable[str]) -> list[str]:
-    """Write texts as fields of a CSV line: those with a comma, quote or line break get quotes."""
+    """Return texts as CSV fields: a text with a comma, a quote or a line break gets quotes."""
     return [
         '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
         for text in texts

@@ -1,8 +1,8 @@
 """Read rows of numbers from CSV files, JSON lines and pipes.
 
-`CsvRows` feeds a loop without end: constant memory, one line at a time, and a bad line becomes a
-`BadRow`. A whole file for training is read by `edgefold.runtime.series.series_file`. What the
-numbers mean to a model is not known here.
+`CsvRows` gives rows to a loop that never ends: it takes constant memory, reads one line at a time,
+and turns a bad line into a `BadRow`. A whole file for training is read by
+`edgefold.runtime.series.series_file`. This module does not know what the numbers mean to a model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 MAX_LINE_BYTES = 65536
 N_LINES = 400
 N_BYTES = 1 << 21
-"""Lines and bytes by which the form of a table is found."""
+"""The largest number of first lines, and of their bytes, by which the form of a table is found."""
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 PACKED = {
     b"\x1f\x8b": "compressed with gzip; unpack it: gunzip -k",
@@ -39,29 +39,32 @@ PACKED = {
     b"\xd0\xcf\x11\xe0": "an old workbook; save its table as CSV",
     b"PAR1": "a Parquet file; convert it to CSV",
 }
-"""Files that are no lines of text, by their first bytes, and what to do."""
+"""Maps the first bytes of files that hold no lines of text to what they are, with advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A line that cannot be used, and why."""
+    """Holds the number of a line that cannot be used, and the reason."""
 
     line: int
     reason: str
 
 
 class MissingRow(BadRow):
-    """A line that is sound and holds no value in a wanted cell: an empty one, NA, null."""
+    """Holds the number of a line that is correct, but has a wanted cell without a value.
+
+    Such a cell is empty, or holds a word like NA or null.
+    """
 
     __slots__ = ()
 
 
 @contextmanager
 def open_source(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`.
+    """Open a file for reading bytes, or give standard input if the path is `-`.
 
     Raises:
-        DataError: It cannot be opened.
+        DataError: The file cannot be opened.
     """
     if str(path) == "-":
         yield sys.stdin.buffer
@@ -77,31 +80,32 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
 
 
 class LineSource(Protocol):
-    """Gives lines of bytes, as a binary file does."""
+    """Describes any object that gives lines of bytes, as a binary file does."""
 
     def readline(self, size: int, /) -> bytes:
         """Return the next line with its end, at most `size` bytes of it; b"" at the end."""
 
 
 class CsvRows:
-    """Good and bad rows of a source, one by one, in constant memory.
+    """Iterates over the good and bad rows of a source of lines, one by one, in constant memory.
 
-    The first line decides. If it begins with {, the source holds JSON lines, one object each, and
-    the columns are keys. If it holds numbers where columns are wanted it is data, else a header.
-    A last line without a newline counts if it is whole. Blank lines are skipped silently.
+    The first line decides how the source is read. If it begins with {, the source holds JSON lines,
+    one object each, and the columns are keys. If it holds numbers where columns are wanted it is
+    data, else a header. A last line without a newline counts if it is whole. Blank lines are
+    skipped silently.
 
     Iterating raises DataError where no later line could be better: a missing column, an empty
     source, an encoding other than UTF-8, a new source whose header names other columns.
 
     Args:
-        file: The lines.
+        file: The source of the lines.
         columns: The wanted columns.
         name: The source's name, for messages.
-        layout: From an earlier part of the same input: no first line is needed again. A header that
-            a new source of the same input begins with is not counted; it may have the columns in
-            another order.
-        line: Lines that were read before.
-        is_new: Whether the lines are of a new source, and not the rest of one.
+        layout: The layout from an earlier part of the same input, so that no first line is needed
+            again. A new source of the same input may begin with a header, which is not counted as a
+            line and may have the columns in another order. None: the first line is examined.
+        line: The number of lines that were read before.
+        is_new: Whether the lines begin a new source; False if they are the rest of one.
 
     Attributes:
         layout: Where the columns are; None before the first line that can be read.
@@ -192,7 +196,7 @@ class CsvRows:
             ) from error
 
     def _layout_of(self, text: str) -> Layout:
-        """Find the columns in the first line that can be read."""
+        """Find the wanted columns in `text`, the first line that can be read."""
         if is_json(text):
             return self._wanted.json_layout(list(_object(text)), self._name)
         delimiter = self._wanted.format.delimiter or _find_delimiter(
@@ -201,7 +205,13 @@ class CsvRows:
         return self._wanted.layout(split_line(text, delimiter), delimiter, self._name)
 
     def _is_new_header(self, fields: list[str], known: Layout) -> bool:
-        """Whether a new source begins with these fields as its header; takes their order over."""
+        """Return whether these first fields of a new source are its header.
+
+        If so, `layout` takes over the order of its columns.
+
+        Raises:
+            DataError: The header names other columns than were read before.
+        """
         names = [field.strip() for field in fields]
         if known.kind == "json" or any(map(self._wanted.is_data, names)):
             return False
@@ -227,10 +237,14 @@ class CsvRows:
 
 
 def require_encoding(raw: bytes, name: str) -> None:
-    """Refuse a source that is no text, or UTF-16, or whose lines end with CR alone.
+    """Refuse a source that is not text, or is UTF-16, or whose lines end with only a CR.
+
+    Args:
+        raw: The first line of the source, with its end.
+        name: The source's name, for messages.
 
     Raises:
-        DataError: Its first line shows it; the message says how to convert it.
+        DataError: The line shows such a source; the message says how to convert it.
     """
     for start, what in PACKED.items():
         if raw.startswith(start):
@@ -245,7 +259,11 @@ def require_encoding(raw: bytes, name: str) -> None:
 
 
 def first_lines(file: LineSource, name: str) -> list[bytes]:
-    """Read the lines of a source that are looked at; raises DataError where it cannot be read."""
+    """Read the first lines of a source, at most `N_LINES` lines and about `N_BYTES` bytes.
+
+    Raises:
+        DataError: The source cannot be read.
+    """
     lines: list[bytes] = []
     n_bytes = 0
     while len(lines) < N_LINES and n_bytes < N_BYTES:
@@ -268,7 +286,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def split_line(text: str, delimiter: str) -> list[str]:
-    """The fields of a CSV line; raises BadLineError where a quote is misplaced."""
+    """Return the fields of a CSV line; raise BadLineError if a quote is misplaced."""
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration):
@@ -276,7 +294,11 @@ def split_line(text: str, delimiter: str) -> list[str]:
 
 
 def _find_delimiter(text: str, decimal: str) -> str:
-    """The sign that a line holds most of; a comma between digits may be a decimal one."""
+    """Return the sign of , ; tab and | that most likely separates the fields of a line.
+
+    It is the sign that the line holds most often. A comma between digits does not count, since it
+    may be a decimal one; where `decimal` is a comma, commas count only if there is no other sign.
+    """
     others = ";\t|"
     best = max(others, key=text.count)
     if best not in text:

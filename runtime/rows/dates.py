@@ -1,8 +1,8 @@
-"""Read one field as a date, and say how to read one that can be read in two ways.
+"""Read one field as a date; where a date can be read in two ways, say with which option to read it.
 
-Read without an option, because there is one way alone: 1958-03, 1958-03-29, 1958/03/29 and
-29.03.1958 (dots: the day comes first). A time of the day may follow all but the first after a
-space or a T: 12:30, 12:30:05, 12:30:05.25, and then Z, +02:00, +0200 or +02.
+Some forms need no option, because they can be read in only one way: 1958-03, 1958-03-29, 1958/03/29
+and 29.03.1958 (with dots, the day comes first). All but the first may be followed by a space or a
+T and a time of the day: 12:30, 12:30:05, 12:30:05.25, and then Z, +02:00, +0200 or +02.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ _OTHER = (  # compiled where a text is refused: a loop that reads good rows neve
     r"(?P<half> ?[AaPp][Mm])?(?P<zone> ?(?:[+-]\d\d:?\d\d|Z))?)?"
 )
 UNIX = {"unix": 1.0, "unix-ms": 1e-3}
-"""Forms of times that are numbers: seconds, or thousandths, since 1970-01-01 in UTC."""
+"""Maps each time format that counts from 1970-01-01 in UTC to the length of its unit in seconds."""
 FIRST_S, END_S = -62_135_596_800.0, 253_402_300_800.0
-"""The years 1 to 9999 in seconds since 1970: other times have no date to be written as."""
+"""The first and last time that can be written as a date, years 1 to 9999, in seconds since 1970."""
 SINCE_S, UNTIL_S = 5e8, 5e9
-"""The years 1985 to 2128 in seconds since 1970: numbers between them are taken as times."""
+"""The years 1985 to 2128, in seconds since 1970: numbers between these limits are taken as times.
+"""
 SAMPLE = datetime(2004, 10, 31, 13, 14, 15, tzinfo=timezone.utc)
 
 
 def parse_date(text: str, time_format: str | None = None) -> float:
-    """Read a date as seconds since 1970-01-01; in UTC if it has no offset.
+    """Read a date and return it as seconds since 1970-01-01; a date without an offset is in UTC.
 
     Args:
-        text: The field.
-        time_format: As for `datetime.strptime`, or one of `UNIX`; by default the forms that the
-            module lists.
+        text: The field that holds the date.
+        time_format: How dates are written, as for `datetime.strptime`, or one of `UNIX`; None
+            stands for the forms that the module's docstring lists.
 
     Raises:
-        ValueError: Anything else; the message says what was found and what to type.
+        ValueError: The text is not such a date; the message says what was found and what to type.
     """
     stripped = text.strip()
     if not stripped:
@@ -91,7 +92,7 @@ def _moment(text: str) -> datetime:
 
 
 def is_date(text: str, time_format: str | None = None) -> bool:
-    """Whether a field is a date that `parse_date` reads."""
+    """Return whether a field is a date that `parse_date` can read."""
     try:
         parse_date(text, time_format)
     except ValueError:
@@ -100,21 +101,21 @@ def is_date(text: str, time_format: str | None = None) -> bool:
 
 
 def is_data(text: str, time_format: str | None = None) -> bool:
-    """Whether a field of a first line is a number or a date, and so not the name of a column."""
+    """Return whether a field of a first line is a number or a date, and so not a column's name."""
     return is_number(text) or is_date(text, time_format)
 
 
 def compact_format(text: str) -> str | None:
-    """The form of a number that looks like the date 20200105; None for any other number."""
+    """Return the format %Y%m%d for a number that looks like the date 20200105; None for others."""
     looks_so = re.fullmatch(r"(?:19|20)\d{6}", text.strip(), re.ASCII)
     return "%Y%m%d" if looks_so and is_date(text, "%Y%m%d") else None
 
 
 def require_time_format(time_format: str) -> None:
-    """Refuse a form of times that is not one, or that does not hold the date and the hour.
+    """Refuse a time format that is not valid, or from which a date and an hour cannot be read back.
 
     Raises:
-        DataError: What is wrong with it.
+        DataError: The format is refused; the message says what is wrong with it.
     """
     if time_format in UNIX:
         return
@@ -134,7 +135,7 @@ def require_time_format(time_format: str) -> None:
 
 
 def _advice(text: str) -> str:
-    """Say why a text is not read as a date, and which forms read it."""
+    """Return a message's words: why a text is not read as a date, and which formats read it."""
     if NUMBER.fullmatch(text):
         size = abs(float(text))
         form = "unix" if 1e8 < size < 1e11 else "unix-ms" if 1e11 < size < 1e14 else ""
@@ -152,7 +153,10 @@ def _advice(text: str) -> str:
 
 
 def date_forms(text: str) -> list[str]:
-    """The forms for `--time-format` that read a text: none, one, or two with the day first."""
+    """Return the formats for `--time-format` that read a text: none, one or two.
+
+    If there are two, the first one reads the day first and the second one the month.
+    """
     match = re.fullmatch(_OTHER, text, re.ASCII)
     if match is None:
         return []

@@ -1,4 +1,7 @@
-"""Find time and mark of events in a line, and turn a mark's name into its number."""
+"""Find the time and the mark of an event in a line, and turn a mark's name into its number.
+
+A mark is the kind of an event. Files name it, and models take its number, from 0 on.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,24 @@ from edgefold.runtime.rows.csv_fields import Clock, shown
 from edgefold.runtime.rows.row_format import RowFormat
 
 MOST_NAMED = 20
-"""Marks that a message lists."""
+"""The largest number of marks that a message lists."""
 
 
 class EventColumns(SeriesColumns):
-    """Time and mark, by name, or the two columns of a file that has two.
+    """Finds the two columns of events, time and mark, by name or by their order, and reads them.
 
     Args:
         time: See `SeriesColumns`.
-        mark: Column's name; default `mark`, else the second of two columns.
+        mark: The name of the column of marks. By default it is `mark`, else the second column of a
+            file that has two.
         clock: See `SeriesColumns`.
         format: See `Columns`.
         remembered: See `Columns`.
-        marks: Names of the marks, by their numbers, which may stand for them; None to number names
-            as they come.
+        marks: The names of the marks in the order of their numbers; a file may also hold the
+            numbers. None: each new name gets the next number as it comes.
 
     Attributes:
-        numbers: The marks' numbers by name.
+        numbers: The number of each mark, by its name.
     """
 
     second = "mark"
@@ -44,7 +48,7 @@ class EventColumns(SeriesColumns):
         self._learns = marks is None
 
     def parse_value(self, text: str, decimal: str) -> float:
-        """Read a mark as its number, or raise MissingValueError or ValueError."""
+        """Return the number of the mark in a cell; raise MissingValueError or ValueError."""
         number = self.numbers.get(text)
         if number is not None:
             return float(number)

@@ -1,4 +1,4 @@
-"""Read a line of JSON: one object a line, whose keys are the columns."""
+"""Read JSON lines: each line is one JSON object, whose keys are the names of the columns."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from edgefold.runtime.rows.csv_fields import plain, shown
 
 
 class WrittenNumber(str):
-    """A JSON number as it is written; its decimal sign is a point, whatever that of texts is."""
+    """Holds the text of a JSON number; its decimal sign is a point even if texts have commas."""
 
     __slots__ = ()
 
 
 def is_json(line: str) -> bool:
-    """Whether the first line of an input shows that it holds JSON lines."""
+    """Return whether the first line of an input shows that the input holds JSON lines."""
     return line.lstrip().startswith("{")
 
 
 def parse_object(line: str) -> dict[str, Any]:
-    """Read an object; its numbers stay as they are written, as text.
+    """Read a line as a JSON object; its numbers stay texts (`WrittenNumber`), as they are written.
 
     Raises:
-        ValueError: It is not one JSON object, or names a key twice; the message says so.
+        ValueError: The line is not one JSON object, or names a key twice; the message says which.
     """
     try:
         row = _DECODER.decode(line)
@@ -38,15 +38,15 @@ def parse_object(line: str) -> dict[str, Any]:
 
 
 def fields_of(row: dict[str, Any], names: Sequence[str], may_lack: bool = False) -> list[str]:
-    """The texts under some keys; null is an empty text.
+    """Return the texts that a JSON object holds under some keys; null becomes an empty text.
 
     Args:
-        row: The object.
-        names: The keys.
-        may_lack: Whether a key that is not there is an empty text too.
+        row: The JSON object, as `parse_object` reads it.
+        names: The keys, in the order of the result.
+        may_lack: Whether a missing key becomes an empty text too.
 
     Raises:
-        ValueError: One is neither a number nor a text, or is not there.
+        ValueError: A value is neither a number nor a text, or a key is missing.
     """
     texts = []
     for name in names:

@@ -1,4 +1,4 @@
-"""How the fields of a file's rows are written, and the options that say so."""
+"""Describe how the fields of a file's rows are written, and define the options that say so."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from edgefold.runtime.options import option
 from edgefold.runtime.rows.dates import require_time_format
 
 MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-nan", "-", "?")
-"""Words that stand in a cell without a value, in small letters."""
+"""Lists the words, in small letters, that stand in a cell without a value."""
 DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
 NAMES = ("delimiter", "decimal", "time_format", "missing")
 
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """How rows are written.
+    """Describes how the rows of an input are written.
 
     Attributes:
-        delimiter: The character between the fields of a CSV line; None finds it by itself.
-        decimal: The character before a number's fraction. JSON's own numbers have a point always.
+        delimiter: The character between the fields of a CSV line; None: it is found in the input.
+        decimal: The character before a number's fraction. Numbers of JSON always have a point.
         time_format: How dates are written, as for `datetime.strptime`, or `unix` and `unix-ms` for
-            seconds and thousandths since 1970; None reads the forms that can be read in one way
-            alone, and plain numbers.
-        missing: What stands in a cell without a value besides `MISSING`.
+            seconds and thousandths of a second since 1970. None: plain numbers and the forms of
+            dates that can be read in only one way are read.
+        missing: Words that stand in a cell without a value, in addition to `MISSING`.
     """
 
     delimiter: str | None = None
@@ -43,16 +43,16 @@ class RowFormat:
             require_time_format(self.time_format)
 
     def is_missing(self, text: str) -> bool:
-        """Whether a cell, without spaces around it, holds no value."""
+        """Return whether a cell, given without spaces around its text, holds no value."""
         return text.lower() in MISSING or text in self.missing
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain strings and lists, for a task's description."""
+        """Return the settings by name as JSON values, for the description of a trained task."""
         return {**asdict(self), "missing": list(self.missing)}
 
     @classmethod
     def from_json(cls, form: object) -> RowFormat:
-        """Rebuild the format that `to_json` wrote; what is left out is as by default.
+        """Rebuild the format from what `to_json` returned; a missing setting has its default.
 
         Raises:
             DataError: A setting is unknown or impossible.
@@ -69,7 +69,11 @@ class RowFormat:
 
 
 def kept_format(task: Mapping[str, Any], given: Mapping[str, Any]) -> RowFormat:
-    """The format that a trained task keeps, with the settings that are given now in their place.
+    """Return the row format that a trained task keeps, changed by the settings that are given now.
+
+    Args:
+        task: The description of the task, from its bundle.
+        given: The settings that replace those of the task, by name.
 
     Raises:
         DataError: The task's format is damaged.
@@ -80,10 +84,10 @@ def kept_format(task: Mapping[str, Any], given: Mapping[str, Any]) -> RowFormat:
 
 
 def kept_columns(task: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the two columns that a series was trained on; nothing where they are not kept.
+    """Return the names of the two columns that a series was trained on; () if none are kept.
 
     Raises:
-        DataError: They are no names.
+        DataError: The task holds something other than two names.
     """
     names = task.get("columns", ())
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
@@ -94,7 +98,7 @@ def kept_columns(task: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_delimiter(delimiter: str) -> None:
-    """Refuse what cannot stand between fields; raises DataError."""
+    """Refuse a delimiter that cannot stand between fields; raise DataError."""
     if len(delimiter) != 1 or delimiter.isalnum() or delimiter in "\"'\r\n\0.+-_:/{":
         raise DataError(
             f"the delimiter is {delimiter!r}; it must be one character that is in no number or "
@@ -115,7 +119,7 @@ def _time_format(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """The settings of a `RowFormat` that a person gives; None leaves one open."""
+    """Holds the settings of a `RowFormat` that a user gives; None means that one is not given."""
 
     delimiter: str | None = option(
         "what stands between the columns of a CSV file: a sign, tab or space (default: found in "
@@ -142,5 +146,5 @@ class FormatOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that were given, by name."""
+        """Return the settings that the user gave, by name."""
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}

@@ -1,12 +1,14 @@
-"""Find the sensors in the lines of one input: long, with a column that names them, or wide.
+"""Find the sensors in the lines of one input.
+
+An input is long if a column names the sensor of each line, or wide if each sensor has a column:
 
     long                      wide
     time,value,sensor         time,roof,cellar
     12:00,21.5,roof           12:00,21.5,8.2
-    12:00,8.2,cellar          12:10,,8.1        roof stays as it is
+    12:00,8.2,cellar          12:10,,8.1        roof has no value in this line
 
-Either becomes a `SensorsRow`: what each sensor of the line brings, a row or the reason why it
-cannot be used. How a field is read is left to the columns of a single sensor.
+Each line becomes a `SensorsRow`, which holds for each sensor of the line a row, or the reason why
+the row cannot be used. The columns of a single sensor read the fields.
 """
 
 from __future__ import annotations
@@ -30,23 +32,24 @@ MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class SensorsRow(Row):
-    """A line with the rows of some sensors; its own numbers and texts are empty.
+    """Holds one line with the rows of one or more sensors; its own numbers and texts are empty.
 
     Attributes:
-        parts: Each sensor's name, and its row or why that cannot be used.
+        parts: A pair for each sensor of the line: the sensor's name, and its row or a `BadRow` with
+            the reason why the row cannot be used.
     """
 
     parts: tuple[tuple[str, Row | BadRow], ...]
 
 
 class LongColumns(Columns):
-    """The columns of one sensor, and one that names the sensor.
+    """Finds and reads the columns of a long input: those of one sensor, and one that names it.
 
     Args:
-        rows: The columns of one sensor.
-        stream: The name of the column that names it.
-        what: What it names, for messages.
-        option: The command's option that names the column.
+        rows: The columns of one sensor, which read its fields.
+        stream: The name of the column that names the sensor.
+        what: The word for a sensor in messages.
+        option: The command's option that names the column `stream`.
     """
 
     def __init__(self, rows: Columns, stream: str, what: str = "sensor", option: str = "--stream"):
@@ -57,23 +60,23 @@ class LongColumns(Columns):
         self._own: Layout
 
     def is_data(self, field: str) -> bool:
-        """Whether a field of the first line shows that it is not a header."""
+        """Return whether a field of the first line shows that this line is data, not a header."""
         return self._rows.is_data(field)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
-        """Find the columns in the first line, which has to be a header; raises DataError."""
+        """Find the columns in the first line, which must be a header; raise DataError otherwise."""
         header = tuple(field.strip() for field in fields)
         return self._with_stream(self._rows.layout(fields, delimiter, source), header, source)
 
     def json_layout(self, keys: Sequence[str], source: str) -> Layout:
-        """Find the columns among the keys of the first object; raises DataError."""
+        """Find the columns among the keys of the first object; raise DataError if one is absent."""
         layout = self._with_stream(self._rows.json_layout(keys, source), keys, source)
         return replace(
             layout, positions=tuple(range(len(layout.names))), n_fields=len(layout.names)
         )
 
     def _with_stream(self, layout: Layout, header: Sequence[str], source: str) -> Layout:
-        """Add the column that names the sensor."""
+        """Return the layout of one sensor's columns with the column that names the sensor added."""
         if list(header).count(self._stream) != 1:
             raise DataError(
                 f"{source} has {list(header).count(self._stream) or 'no'} columns named "
@@ -91,13 +94,13 @@ class LongColumns(Columns):
         )
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names that these columns have in an input whose layout is known."""
+        """Return the names that the wanted columns have in an input whose layout is known."""
         if layout.kind == "csv":
             return self.layout(list(layout.header), layout.delimiter, source).names
         return (*self._rows.names_in(_without_last(layout), source), self._stream)
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
-        """Read a line's fields; raises BadLineError where it names no sensor."""
+        """Read the fields of a line; raise BadLineError if the line names no sensor."""
         name = fields[layout.positions[-1]].strip()
         if not 1 <= len(name) <= MAX_NAME:
             what = f"is longer than {MAX_NAME} characters" if name else "is empty"
@@ -112,19 +115,19 @@ class LongColumns(Columns):
 
 
 class WideColumns(Columns):
-    """A column of times, and one of values for each sensor of a series.
+    """Finds and reads the columns of a wide input: one of times, and one of values for each sensor.
 
     Args:
         one: The columns of one sensor, which read its fields.
-        time: The column's name, if it is not called "time".
-        values: The columns of values, which name the sensors.
+        time: The name of the column of times; None if it is called "time".
+        values: The names of the columns of values, which are also the names of the sensors.
     """
 
-    may_lack = True  # a line may bring the values of some sensors alone
+    may_lack = True  # a line may hold the values of only some sensors
 
     def __init__(self, one: Columns, time: str | None, values: Sequence[str]):
         self._one = one
-        # A column of times that training had is taken where the user names none.
+        # If the user names no column of times, the one of training is taken.
         remembered = (*one.remembered[:1], *values) if one.remembered else ()
         super().__init__(
             ("time", *values), (time, *values), (), "--time, --value", one.format, remembered
@@ -133,11 +136,11 @@ class WideColumns(Columns):
         self._own: tuple[Layout, ...] = ()
 
     def is_data(self, field: str) -> bool:
-        """Whether a field of the first line shows that it is not a header."""
+        """Return whether a field of the first line shows that this line is data, not a header."""
         return self._one.is_data(field)
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
-        """Read a line's fields; raises BadLineError where it cannot be used for any sensor."""
+        """Read the fields of a line; raise BadLineError if no sensor can use the line."""
         if layout is not self._known:
             self._known, self._own = layout, _pairs(layout)
         parts = [(own.names[1], _read(self._one, own, line, fields)) for own in self._own]
@@ -148,12 +151,12 @@ class WideColumns(Columns):
 
 
 def _without_last(layout: Layout) -> Layout:
-    """The layout of one sensor, without the column that names it."""
+    """Return the layout of one sensor's columns, without the column that names the sensor."""
     return replace(layout, names=layout.names[:-1], positions=layout.positions[:-1])
 
 
 def _pairs(layout: Layout) -> tuple[Layout, ...]:
-    """For each sensor, the layout of the times and its own values."""
+    """Return a layout for each sensor: the column of times and the column of its values."""
     (time, *names), (at, *places) = layout.names, layout.positions
     return tuple(
         replace(layout, names=(time, name), positions=(at, place))

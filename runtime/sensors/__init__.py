@@ -1,1 +1,1 @@
-"""Streams of a single sensor as rows of the general model: clock, season, alarms."""
+"""Serve sensors with the general model: find clock and season, forecast, and give alarms."""

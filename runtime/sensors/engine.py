@@ -1,9 +1,10 @@
-"""The one way from a row (sensor, time, value) of the general model to a forecast and its alarm.
+"""Lead each row (sensor, time, value) through the general model to its forecast and its alarm.
 
     (time, value) ──> slots: missing ones, then the row ──> model ──> forecast ──> alarm, counts
                       (SensorFeed)                         (Stream)                  (Watch)
 
-`edgefold run sensors`, `edgefold forecast` and `edgefold.runtime.Sensors` all call it.
+A slot is one place in the even sequence of times in which the rows of a sensor come.
+`edgefold run sensors`, `edgefold forecast` and `edgefold.runtime.Sensors` all use this module.
 """
 
 from __future__ import annotations
@@ -25,25 +26,26 @@ if TYPE_CHECKING:
     from edgefold.runtime.stream.named_states import NamedStates
 
 WATCH = "watch_"
-"""Before the names of the watch's arrays in a snapshot."""
+"""The prefix that a snapshot puts before the names of the arrays of a `Watch`."""
 
 
 @dataclass(slots=True)
 class ScoredRow:
-    """A row with the forecast that was made before its value was seen.
+    """Holds a row with the forecast that was made before its value was seen.
 
     Attributes:
         time: The row's time as a number.
-        value: The row's value; NaN where it was missing.
-        is_known: Whether anything was forecast.
-        mean: The expected value.
-        quantiles: The values at the levels of the prediction kind.
-        log_density: The log density of the value, in nats; 0 where nothing was scored.
-        p_value: How often a value so far out comes by chance; 1 where nothing was scored.
-        n_missing: Slots without a row between this row and the one before.
-        season: The season's length in slots; 0 where none is known.
+        value: The row's value; NaN if it is missing.
+        is_known: Whether there was a forecast.
+        mean: The forecast mean of the value.
+        quantiles: The forecast quantiles of the value, at the levels of the prediction kind.
+        log_density: The log density of the value, in nats; 0 if nothing was scored.
+        p_value: The probability that chance brings a value this far from the forecast, on either
+            side; 1 if nothing was scored.
+        n_missing: The number of slots without a row between this row and the one before.
+        season: The season's length in slots; 0 if none is known.
         alarm: Whether the row is an alarm.
-        event: The name of what happens; empty for nothing.
+        event: The name of what happens to the sensor, such as "stuck"; empty for nothing.
     """
 
     time: float
@@ -60,7 +62,7 @@ class ScoredRow:
 
     @property
     def is_scored(self) -> bool:
-        """Whether there were a forecast and a value to score by it."""
+        """Return whether the row had both a forecast and a value, so that it could be scored."""
         return self.is_known and self.value == self.value
 
 
@@ -68,14 +70,14 @@ class SensorEngine:
     """Serves one sensor with the general model, in memory of a fixed size.
 
     Args:
-        kind: The bundle's prediction.
-        rate: False alarms a row.
-        ahead: Keeps the forecasts of the slots to come, where somebody asks for them.
+        kind: The prediction kind of the bundle.
+        rate: The share of sound rows that may be alarms.
+        ahead: The object that keeps the forecasts of later slots; None if nobody asks for them.
 
     Attributes:
         feed: The sensor's clock and season.
-        scores: Counts of how good the forecasts were.
-        ahead: The forecasts of the slots to come.
+        scores: Counts and sums that say how good the forecasts were.
+        ahead: The forecasts of later slots, or None.
     """
 
     def __init__(self, kind: SensorForecast, rate: float = RATE, ahead: SlotsAhead | None = None):
@@ -97,15 +99,15 @@ class SensorEngine:
         dated: bool,
         n_values: int,
     ) -> ScoredRow:
-        """Score a row by the forecast made before it, learn it, and judge it.
+        """Score a row by the forecast made before it, learn it, and decide whether it is an alarm.
 
         Args:
             states: The states of all sensors, with the stream that runs the model.
             name: The sensor's name.
-            time: Seconds since 1970 if it is a date.
-            value: NaN where it is missing.
+            time: The row's time; in seconds since 1970 if it is a date.
+            value: The measured value; NaN if it is missing.
             dated: Whether times are dates.
-            n_values: Measured values that came before.
+            n_values: How many measured values came before.
 
         Raises:
             DataError: The row is refused, or no slot is left for a new name; nothing changed.
@@ -142,7 +144,14 @@ class SensorEngine:
         )
 
     def _step_through(self, states: NamedStates, x: FloatArray) -> Prediction:
-        """Step through the slots that are missing before a row, then the row; all or none."""
+        """Step the model through the missing slots before a row, then the row.
+
+        If a step fails, the state is as before all of them.
+
+        Args:
+            states: The states of all sensors, with this sensor's as the present one.
+            x: The model's inputs (n, 4), one for each slot.
+        """
         stream, ahead = states.stream, self.ahead
         states.hold()
         try:
@@ -163,12 +172,12 @@ class SensorEngine:
         scores.row(value, self.feed.n_missing, is_alarm)
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep; the names and shapes never change."""
+        """Return the arrays that a snapshot must keep; their names and shapes never change."""
         watch = as_part(self._watch.arrays(), WATCH)
         return {**self.feed.arrays(), "tally": self.scores.to_array(), **watch}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned. Nothing changes if it is refused.
+        """Restore the arrays that `arrays` returned; nothing changes if they are refused.
 
         Raises:
             SnapshotError: Arrays are missing or damaged.

@@ -1,4 +1,7 @@
-"""The forecast of a row that a program gets, how likely the value was, and what comes next."""
+"""Define the forecasts that a program gets for a row, for a later slot and for a path of slots.
+
+A slot is one place in the even sequence of times in which the rows of a sensor come.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,24 @@ from edgefold.runtime.predictions.sensor_forecast import (
 
 Horizon = int | Literal["season"]
 NO_SEASON = 64
-"""Slots that "season" means where a sensor has none."""
+"""The number of slots that the horizon "season" means for a sensor without a season."""
 NEWS_SLOTS = 16
-"""Slots in which what was learned since a season ago fades from a path."""
+"""The number of slots in which the correction by what was learned since a season ago fades to 1/e.
+"""
 BAND = band_names()
 """The names of a `Distribution`'s numbers, and of the columns that hold them."""
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
-"""Columns of a row and how it was forecast."""
+"""The names of the columns of a table that shows rows and how they were forecast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The forecast of one slot, in the unit of the value; NaN where nothing is forecast yet.
+    """Holds the forecast of one slot, in the unit of the value; NaN if there is none yet.
 
     Attributes:
         mean: The expected value.
-        q05: The value that 5 % stay below; so for the other numbers. q05 to q95 hold 90 %.
+        q05: The quantile at 5 %: the value stays below it with a chance of 5 %. The other quantiles
+            are named in the same way; 90 % of values lie between q05 and q95.
     """
 
     mean: float
@@ -48,30 +53,31 @@ class Distribution:
 
     @property
     def quantiles(self) -> dict[float, float]:
-        """The value at each level, from 0.05 to 0.95."""
+        """Return the quantiles by their levels, from 0.05 to 0.95."""
         values = (self.q05, self.q10, self.q25, self.q50, self.q75, self.q90, self.q95)
         return dict(zip(SENSOR_LEVELS, values, strict=True))
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is forecast."""
+        """Return whether there is a forecast: the numbers are not NaN."""
         return not math.isnan(self.mean)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast(Distribution):
-    """How a row was forecast before its value was seen, and what follows it.
+    """Holds a row with the forecast made before its value was seen, and forecasts of later slots.
 
     Attributes:
-        time: The row's time, in seconds or as the caller counts; its number where rows have none.
-        value: The row's value; NaN where it was missing.
-        log_density: The log density of the value in nats; 0 where nothing was forecast or measured.
-        p_value: How often a value so far out comes by chance; 1 where nothing was forecast or
-            measured.
-        alarm: Whether the row is an alarm at the rate of false alarms that was asked for.
-        event: What happens: value, level shift, stuck, noisy, gap, or nothing.
-        n_missing: Slots without a row between this row and the one before.
-        season: The season's length in slots; 0 where none is known.
+        time: The row's time, in seconds or in the caller's unit; the row's number if it has none.
+        value: The row's value; NaN if it is missing.
+        log_density: The log density of the value in nats; 0 if nothing was forecast or measured.
+        p_value: The probability that chance brings a value this far from the forecast, on either
+            side; 1 if nothing was forecast or measured.
+        alarm: Whether the row is an alarm, at the stated rate of false alarms.
+        event: What happens to the sensor: value, level shift, stuck, noisy or gap; empty for
+            nothing.
+        n_missing: The number of slots without a row between this row and the one before.
+        season: The season's length in slots; 0 if none is known.
     """
 
     time: float
@@ -89,10 +95,11 @@ class Forecast(Distribution):
         """Return the forecast, made after this row, of a slot that comes later.
 
         Args:
-            horizon: 1, 4, 16 or "season", which is 64 slots where no season is known.
+            horizon: The number of slots after this row: 1, 4, 16 or "season", which is 64 slots if
+                no season is known.
 
         Raises:
-            ValueRefusedError: Another horizon; `Sensors.path` gives those between.
+            ValueRefusedError: The horizon is another one; `Sensors.path` gives those between.
         """
         at = place_of(horizon, self._horizons)
         if self._ahead is None:
@@ -103,11 +110,11 @@ class Forecast(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The forecasts of the next slots, one after the other.
+    """Holds the forecasts of the next n slots, one after the other, in the unit of the value.
 
     Attributes:
-        mean: (n,).
-        quantiles: (n, Q), at `SENSOR_LEVELS`.
+        mean: The means, (n,).
+        quantiles: The quantiles at the Q levels `SENSOR_LEVELS`, (n, Q).
     """
 
     mean: FloatArray
@@ -115,7 +122,11 @@ class Path:
 
 
 def place_of(horizon: Horizon, horizons: tuple[int, ...]) -> int:
-    """Return the place of a horizon among those of a prediction, the season last."""
+    """Return the place of a horizon among a prediction's horizons, of which "season" is the last.
+
+    Raises:
+        ValueRefusedError: The prediction does not have this horizon.
+    """
     if horizon == "season":
         return len(horizons)
     if horizon not in horizons:
@@ -125,7 +136,7 @@ def place_of(horizon: Horizon, horizons: tuple[int, ...]) -> int:
 
 
 def distribution(mean: float, quantiles: FloatArray, is_known: bool = True) -> Distribution:
-    """Make numbers of an answer's arrays; NaN where nothing is known."""
+    """Make a `Distribution` of a mean and quantiles (Q,); `UNKNOWN`, all NaN, if not `is_known`."""
     if not is_known:
         return UNKNOWN
     return Distribution(float(mean), *map(float, quantiles))
@@ -137,13 +148,15 @@ UNKNOWN = Distribution(*[math.nan] * (1 + len(SENSOR_LEVELS)))
 def path_through(
     rolled: FloatArray, slots: tuple[int, ...], means: FloatArray, quantiles: FloatArray
 ) -> Path:
-    """Lead a path of means through the forecasts at some slots, with their bands in between.
+    """Bend a path of means so that it goes through the direct forecasts of some slots.
+
+    The quantiles between these slots are interpolated.
 
     Args:
-        rolled: The means that follow from each other, (n,), of the slots 1 to n.
-        slots: Rising, from 1 on.
-        means: Forecast of those slots directly, (H,).
-        quantiles: The quantiles of these forecasts, (H, Q).
+        rolled: The means of the slots 1 to n, (n,), each made from the forecasts before it.
+        slots: The H slots with a direct forecast, as rising numbers from 1 on.
+        means: The means of the direct forecasts, (H,).
+        quantiles: The quantiles of the direct forecasts, (H, Q).
     """
     at = np.arange(1, len(rolled) + 1)
     inside = [i for i, slot in enumerate(slots) if slot <= len(rolled)]
@@ -156,15 +169,17 @@ def path_through(
 
 
 def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
-    """Go on behind a path with what was forecast one season before; beyond a season it repeats.
+    """Continue a path with the forecasts that were made one season before each slot.
 
-    Where the path ends, it and those forecasts differ by what was learned since. That is added to
-    them, and fades.
+    At the end of the given path, its mean differs from such a forecast by what the model has
+    learned since then. This difference is added to the forecasts that follow, and fades. After one
+    season the path repeats.
 
     Args:
         path: The path of the first slots, fewer than a season.
-        seasonal: Means and quantiles, (season, 1 + Q), of the slots of one season.
-        n: The number of slots.
+        seasonal: The means and quantiles of the slots of one season, as they were forecast one
+            season before, (season, 1 + Q).
+        n: The number of slots of the result.
     """
     near, season = len(path.mean), len(seasonal)
     news = path.mean[-1] - seasonal[near - 1, 0]
@@ -177,7 +192,11 @@ def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
 
 
 def require_sensors(manifest: Manifest) -> SensorForecast:
-    """Return the prediction kind of a bundle of the model of sensors; BundleError for others."""
+    """Return the prediction kind of a bundle of the general model of sensors.
+
+    Raises:
+        BundleError: The bundle holds another model, or is not for exactly one stream.
+    """
     kind = manifest.prediction
     is_sound = isinstance(kind, SensorForecast) and kind.levels == SENSOR_LEVELS
     if not is_sound or not manifest.is_filter or manifest.n_streams != 1:

@@ -1,7 +1,9 @@
-"""Tables of pandas in and out, without a need for pandas: who gives one has loaded it.
+"""Take tables of pandas row by row and return the forecasts as a table of pandas.
+
+pandas is not required: a program that gives such a table has imported pandas already.
 
 Series                one sensor without a name
-DataFrame             each column of numbers is a sensor; a column `series` names it
+DataFrame             each column of numbers is a sensor; `series` names it in the result
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Forecast
 
 NUMBERS = "iuf"
-"""Kinds of numpy's types that are numbers."""
+"""The letters by which numpy marks its types of numbers: signed, unsigned and floating point."""
 REFUSED = "refused"
 
 Step = Callable[[Any, float, str], Forecast]
@@ -23,7 +25,7 @@ Step = Callable[[Any, float, str], Forecast]
 
 
 def run_frame(step: Step, data: Any) -> Any:
-    """Take each row of a Series or a DataFrame; see `Sensors.run`."""
+    """Forecast and learn each row of a Series or a DataFrame with `step`; see `Sensors.run`."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.Series):
         rows = [_row(step, time, n, "") for time, n in zip(_index(data), data, strict=True)]
@@ -40,7 +42,7 @@ def run_frame(step: Step, data: Any) -> Any:
 
 
 def _index(data: Any) -> list[Any]:
-    """The times that an index tells; None for each row of an index that only counts."""
+    """Return the times that a table's index holds; a None for each row if it only counts rows."""
     kind = data.index.dtype.kind
     if kind == "M" or hasattr(data.index.dtype, "tz"):
         return list(data.index)
@@ -50,7 +52,7 @@ def _index(data: Any) -> list[Any]:
 
 
 def _columns(data: Any) -> tuple[list[Any], dict[str, list[Any]]]:
-    """The times, and the values of each column of numbers by its name."""
+    """Return the times of a DataFrame's rows, and the values of each column of numbers by name."""
     if not data.columns.is_unique:
         raise DataError("two columns of the DataFrame have one name; give each its own.")
     times = _index(data)
@@ -66,7 +68,7 @@ def _columns(data: Any) -> tuple[list[Any], dict[str, list[Any]]]:
 
 
 def _row(step: Step, time: Any, value: Any, name: str) -> tuple[Any, ...]:
-    """The fields of a row and its forecast, as `ROW_NAMES`."""
+    """Take one row with `step` and return its fields and its forecast's, in `ROW_NAMES` order."""
     try:
         number = float(value)
     except TypeError:  # None, and pandas' NA

@@ -1,4 +1,4 @@
-"""Sums that say how good the forecasts of one sensor were."""
+"""Keep counts and sums that say how good the forecasts of one sensor were."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from edgefold.runtime.errors import SnapshotError
 
 @dataclass(slots=True)
 class ScoreCounts:
-    """Counts and sums since a sensor's first row.
+    """Holds counts and sums over the rows of a sensor since its first row.
+
+    A slot is one place in the even sequence of times in which rows come.
 
     Attributes:
-        n_forecast: Rows that were forecast.
-        n_within_90: Forecast rows with a value between the quantiles at 5 % and 95 %.
-        error: Sum of absolute differences from the forecast's median.
-        change: Sum of absolute differences from the row before: the error of persistence.
-        n_alarms: Rows that were alarms.
-        n_gaps: Places where slots are missing.
-        n_missing: Slots that are missing.
+        n_forecast: Number of rows that were forecast.
+        n_within_90: Number of forecast rows whose value was between the quantiles at 5 % and 95 %.
+        error: Sum of the absolute differences between value and forecast median.
+        change: Sum of the absolute differences between the values of forecast rows and the values
+            before them, which are the errors of the forecast that nothing changes (persistence).
+        n_alarms: Number of rows that were alarms.
+        n_gaps: Number of places where one or more slots in sequence have no row.
+        n_missing: Number of slots that have no row.
         newest: The newest value; NaN before the first.
     """
 
@@ -37,21 +40,27 @@ class ScoreCounts:
 
     @property
     def coverage_90(self) -> float:
-        """Fraction of forecast values inside the 90 % band; NaN before the first."""
+        """Return the fraction of forecast values inside the 90 % band; NaN before the first."""
         return self.n_within_90 / self.n_forecast if self.n_forecast else math.nan
 
     @property
     def mean_error(self) -> float:
-        """Mean absolute error of the median; NaN before the first forecast."""
+        """Return the mean absolute error of the forecast medians; NaN before the first forecast."""
         return self.error / self.n_forecast if self.n_forecast else math.nan
 
     @property
     def mean_change(self) -> float:
-        """Mean absolute error of persistence, of the same rows; NaN before the first forecast."""
+        """Return the mean absolute error of persistence on the forecast rows; NaN without them."""
         return self.change / self.n_forecast if self.n_forecast else math.nan
 
     def row(self, value: float, n_missing: int, is_alarm: bool) -> None:
-        """Count a row, after `forecast` where it had one."""
+        """Count a row with a value; call `forecast` before it if the row was forecast.
+
+        Args:
+            value: The value of the row.
+            n_missing: Number of slots without a row just before this row.
+            is_alarm: Whether the row is an alarm.
+        """
         self.newest = value
         self.n_alarms += is_alarm
         if n_missing:
@@ -59,22 +68,29 @@ class ScoreCounts:
             self.n_missing += n_missing
 
     def forecast(self, value: float, low: float, middle: float, high: float) -> None:
-        """Count a forecast: its quantiles at 5, 50 and 95 %, and the value that came."""
+        """Count a forecast and the value that came.
+
+        Args:
+            value: The value that came.
+            low: The forecast quantile at 5 %.
+            middle: The forecast median.
+            high: The forecast quantile at 95 %.
+        """
         self.n_forecast += 1
         self.n_within_90 += low <= value <= high
         self.error += abs(value - middle)
         self.change += abs(value - self.newest)
 
     def to_array(self) -> Array:
-        """Return all of it for a snapshot."""
+        """Return all attributes, in their order, as one array of 8 numbers for a snapshot."""
         return np.array([getattr(self, f.name) for f in fields(self)])
 
     @classmethod
     def from_array(cls, array: Array) -> ScoreCounts:
-        """Restore what `to_array` returned, whose shape and type are right.
+        """Rebuild the counts from the array that `to_array` returned; its shape must be right.
 
         Raises:
-            SnapshotError: The content is damaged.
+            SnapshotError: The content of the array is damaged.
         """
         *sums, newest = numbers = array.tolist()
         if not all(0 <= total < math.inf for total in sums) or math.isinf(newest):

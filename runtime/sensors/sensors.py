@@ -1,7 +1,8 @@
-"""Any sensor, no training: one general model serves each stream from its first row.
+"""Serve any sensor without training: one general model forecasts each stream from its first row.
 
-Several sensors share one opened bundle; each has a clock, a season and a state of its own. A row
-goes through `edgefold.runtime.sensors.engine`; times, forecasts ahead and files are added here.
+Several sensors share one opened bundle; each has a clock, a season and a state of its own. The
+module `edgefold.runtime.sensors.engine` takes each row; this module adds the times that programs
+have, the forecasts of later slots, and files.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
-"""Name of the array of the sensors' names in a snapshot, as JSON."""
+"""The name under which a snapshot keeps the names of the sensors, as JSON in an array of bytes."""
 KINDS: tuple[Kind | None, ...] = (None, "dates", "numbers", "rows")
 FULL = "there are {n:,} sensors already; is it a name at all?"
 
 
 class TimedEngine(SensorEngine):
-    """Serves one sensor whose times are as programs have them, and keeps its forecasts ahead.
+    """Serves one sensor, remembers the kind of its times, and keeps its forecasts of later slots.
 
     Attributes:
-        kind: The kind of its times; None before the first row.
-        n_rows: Rows that were taken.
+        kind: The kind of the sensor's times; None before the first row.
+        n_rows: The number of rows that were taken.
     """
 
     ahead: SlotsAhead
@@ -60,12 +61,12 @@ class TimedEngine(SensorEngine):
         self.n_rows = 0
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep; the names and shapes never change."""
+        """Return the arrays that a snapshot must keep; their names and shapes never change."""
         own = np.array([KINDS.index(self.kind), self.n_rows], np.int64)
         return {**super().arrays(), **self.ahead.arrays(), "rows": own}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned; raises SnapshotError for what is damaged."""
+        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
         require_same(arrays, self.arrays())
         kind, n_rows = arrays["rows"].tolist()
         if not (0 <= kind < len(KINDS) and n_rows >= 0):
@@ -76,18 +77,20 @@ class TimedEngine(SensorEngine):
 
 
 class Sensors:
-    """The general model of sensors, opened. Use as a context manager, or call `close`.
+    """Serves sensors with the opened general model; use it as a context manager, or call `close`.
 
         with Sensors.open() as sensors:
             for time, value in rows:
                 forecast = sensors.step(time, value)
 
     A row that is refused (late, repeated, a leap of the clock) raises DataError and changes
-    nothing. `sensor` names one of several sensors; each name begins a stream of its own.
+    nothing. The argument `sensor` of the methods names one of several sensors; each new name begins
+    a stream of its own. A slot is one place in the even sequence of times in which the rows of a
+    sensor come; a missing row leaves its slot empty.
     """
 
     def __init__(self, stream: Stream, false_alarms: float = 1e-4):
-        """Use `Sensors.open`."""
+        """Serve sensors with an open stream; programs call `Sensors.open` instead."""
         self._stream, self._rate = stream, false_alarms
         self._prediction = require_sensors(stream.manifest)
         self._states = NamedStates(stream, MOST_SENSORS, FULL)
@@ -105,14 +108,14 @@ class Sensors:
         """Open a bundle of the general model.
 
         Args:
-            bundle: A folder; by default the model that the installation brings.
-            backend: The backend; see `Stream.open`.
+            bundle: The bundle's folder; None opens the model that is installed with the package.
+            backend: The name of the backend; see `Stream.open`.
             false_alarms: The share of sound rows that may be alarms, such as 1e-4.
-            threads: CPU threads of one step.
+            threads: The number of CPU threads that one step uses.
             engine: Options of the backend; see `Stream.open`.
 
         Raises:
-            BundleError: There is none, or it is of another model.
+            BundleError: There is no bundle, or it holds another model.
             BackendError: The backend does not open.
             ValueRefusedError: `false_alarms` is not above 0 and at most 0.1.
         """
@@ -133,26 +136,26 @@ class Sensors:
         self.close()
 
     def close(self) -> None:
-        """Release the model; idempotent."""
+        """Release the model; a second call does nothing."""
         self._stream.close()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sensors that have come; "" is the one that needs no name."""
+        """Return the names of all sensors that have sent a row; "" is the one without a name."""
         return self._states.names
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """Slots that each row is forecast ahead, but for the season."""
+        """Return how many slots ahead each row brings forecasts; the season is not included."""
         return self._prediction.horizons
 
     @property
     def backend_report(self) -> dict[str, Any]:
-        """Report what runs, and why better backends do not."""
+        """Return a report that says which backend runs, and why better ones do not."""
         return self._stream.backend_report
 
     def feed(self, sensor: str = "") -> SensorFeed:
-        """A sensor's clock: its `season` in slots, its `pace` in seconds, and `notes`."""
+        """Return a sensor's clock: `season` is in slots, `pace` in seconds; it has `notes`."""
         return self._known(sensor).feed
 
     # One row -------------------------------------------------------------------------------------
@@ -160,19 +163,19 @@ class Sensors:
     def step(
         self, time: Any, value: float | None, sensor: str = "", dated: bool | None = None
     ) -> Forecast:
-        """Score a row by the forecast made before it, learn it, and forecast what follows.
+        """Score a row by the forecast made before it, learn it, and forecast the slots after it.
 
         Args:
-            time: Seconds, `datetime`, `numpy.datetime64`, pandas' Timestamp; None where the rows of
-                this sensor have no times and come evenly.
-            value: None or NaN where it is missing.
-            sensor: A name, where there are several.
-            dated: Whether a number is a date in seconds since 1970; by default where the first one
-                lies between 1985 and 2128.
+            time: The row's time: seconds, a `datetime`, a `numpy.datetime64` or a Timestamp of
+                pandas; None if the rows of this sensor have no times and come evenly.
+            value: The measured value; None or NaN if it is missing.
+            sensor: The sensor's name, if there are several.
+            dated: Whether a time that is a number is a date in seconds since 1970. None: it is if
+                the first one lies between 1985 and 2128.
 
         Raises:
-            DataError: The row is refused, or its value is no number or beyond 1e30; nothing
-                changed, and a name that has had no row before is not known.
+            DataError: The row is refused, or its value is not a number or is beyond 1e30; nothing
+                changed, and a name that has had no row before is still unknown.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
         measured = number_of(value)
@@ -207,24 +210,28 @@ class Sensors:
     # The slots to come ---------------------------------------------------------------------------
 
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
-        """Return the forecast of a slot after the newest row, as `Forecast.ahead` does."""
+        """Return the forecast of the slot `horizon` slots after a sensor's newest row.
+
+        See `Forecast.ahead` for the horizons.
+        """
         known = self._turn_to(sensor).ahead.copy_known(self._stream.n_points)
         at = place_of(horizon, self.horizons)
         return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
     def path(self, horizon: int, sensor: str = "") -> Path:
-        """Forecast each of the next slots; the state is not changed.
+        """Forecast each of the next `horizon` slots; the state is not changed.
 
-        The model goes on by its own forecasts for 16 slots, and is led through those that it makes
-        of 1, 4 and 16 slots ahead. What follows is what it forecast of those slots one season
-        before, shifted at first by what it has learned since. Beyond a season that repeats.
+        For the first 16 slots the model takes its own forecasts as input, and the path is bent to
+        go through the forecasts that it makes 1, 4 and 16 slots ahead. For the later slots, the
+        path takes the forecasts that were made one season before them; what the model has learned
+        since then is added to them and fades. After one season the path repeats.
 
         Args:
-            horizon: How many, from 1 to the longest season of the model.
-            sensor: A name, where there are several.
+            horizon: How many slots to forecast, from 1 to the longest season of the model.
+            sensor: The sensor's name, if there are several.
 
         Raises:
-            ValueRefusedError: Another horizon.
+            ValueRefusedError: `horizon` is outside this range.
         """
         most = max(self._prediction.longest_season, NO_SEASON)
         if not 1 <= horizon <= most:
@@ -234,37 +241,40 @@ class Sensors:
     # As river's forecasters ----------------------------------------------------------------------
 
     def learn_one(self, value: float | None, time: Any = None, sensor: str = "") -> Sensors:
-        """Learn a row, as `step` does; returns this object."""
+        """Learn a row, as `step` does, and return this object."""
         self.step(time, value, sensor)
         return self
 
     def predict_one(self, horizon: int = 1, sensor: str = "") -> float:
-        """The mean of the slot `horizon` slots after the newest row; NaN before the first rows."""
+        """Return the mean forecast of the slot `horizon` slots after the newest row.
+
+        It is NaN before the first rows.
+        """
         if horizon in self.horizons:
             return self.ahead(horizon, sensor).mean
         return float(self.path(horizon, sensor).mean[-1])
 
     def forecast(self, horizon: int, sensor: str = "") -> list[float]:
-        """The means of the next slots, as river's forecasters give them."""
+        """Return the mean forecasts of the next `horizon` slots, as river's forecasters do."""
         return [float(mean) for mean in self.path(horizon, sensor).mean]
 
     # Tables of pandas ----------------------------------------------------------------------------
 
     def run(self, data: Any) -> Any:
-        """Take a Series or a DataFrame of pandas, row by row; returns a DataFrame.
+        """Take a Series or a DataFrame of pandas row by row, and return the forecasts.
 
         Args:
-            data: Its index of dates or numbers is the clock, else its first column of dates; rows
-                of neither come evenly. Each column of numbers is a sensor of its name; of a Series
-                it is the sensor without a name.
+            data: The table. Its times are an index of dates or numbers, else the first column of
+                dates; without both, rows come evenly. Each column of numbers is a sensor of that
+                name; a Series is the sensor without a name.
 
         Returns:
-            Columns time, value, mean, q05 to q95, log_density, p_value, alarm and event. Of a
-            DataFrame a row for each sensor of each row, with a column `series` first. The event of
-            a row that was refused is `refused`.
+            A DataFrame with the columns time, value, mean, q05 to q95, log_density, p_value, alarm
+            and event. For a DataFrame, it has a row for each sensor of each row, and `series` as
+            first column. A row that was refused has the event `refused`.
 
         Raises:
-            DataError: The data is not of pandas, or has no column of numbers.
+            DataError: The data is not a table of pandas, or has no column of numbers.
         """
         return run_frame(self.step, data)
 
@@ -282,18 +292,21 @@ class Sensors:
         return engine
 
     def _turn_to(self, sensor: str) -> TimedEngine:
-        """Make the state of a sensor that has come the stream's present one."""
+        """Make the state of a known sensor the present one of the stream; return its engine."""
         engine = self._known(sensor)
         self._states.turn_to(sensor)
         return engine
 
     def save(self, path: str | FilePath) -> None:
-        """Write all that is kept of all sensors, as one file; raises as `Stream.save` does."""
+        """Write the states of all sensors to one file; raise the errors of `Stream.save`."""
         names = np.frombuffer(json.dumps(self.names).encode(), np.uint8)
         self._stream.save(path, {RECORD: names, **self._states.arrays(self._engines)})
 
     def restore(self, path: str | FilePath) -> None:
-        """Go on from a file of `save`; raises as `Stream.restore` does, and nothing changes."""
+        """Go on from a file that `save` wrote; raise the errors of `Stream.restore`.
+
+        After an error, all sensors are as before.
+        """
         before = NamedStates(self._stream, 1, FULL)
         before.turn_to("")
         before.hold()
@@ -310,7 +323,7 @@ class Sensors:
 
 
 def _names_in(extra: Mapping[str, Array]) -> list[str]:
-    """Return the names of the sensors in a snapshot; raises SnapshotError if it has none."""
+    """Return the names of the sensors in a snapshot; raise SnapshotError if it holds none."""
     try:
         names = json.loads(extra[RECORD].tobytes())
         if not isinstance(names, list) or len({str(name) for name in names}) != len(names):

@@ -1,7 +1,7 @@
-"""The bundle of the general model of sensors that the package ships.
+"""Find the bundle of the general model of sensors that is shipped with the package.
 
 A board has neither torch nor a compiler, so the bundle itself is shipped, and nothing is exported
-or fetched when it is asked for.
+or fetched when a program opens it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from edgefold.runtime.errors import BundleError
 
 SHIPPED = "sensors"
-"""The word that stands for the bundle on the command line."""
+"""The word that stands for the shipped bundle on the command line."""
 FOLDER = Path(__file__).parents[1] / "shipped_bundles" / SHIPPED
 
 
@@ -19,7 +19,7 @@ def shipped_bundle() -> Path:
     """Return the folder of the shipped bundle.
 
     Raises:
-        BundleError: This installation was made without it.
+        BundleError: This installation was made without the bundle.
     """
     if not (FOLDER / "manifest.json").is_file():
         raise BundleError(

@@ -1,8 +1,8 @@
-"""The forecasts of the slots that follow a sensor's newest row, and its path through them.
+"""Keep the forecasts of the slots after a sensor's newest row, and compute a path through them.
 
-Rolling a model on by its own forecasts loses the shape of a season that has sharp parts, such as
-nights without sun. The forecasts that were made one season ahead keep it, so they are kept in a
-ring of fixed size.
+A model that takes its own forecasts as input again and again loses the shape of a season that has
+sharp parts, such as nights without sun. Forecasts that were made one season ahead keep this shape,
+so they are stored in a ring of fixed size.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from edgefold.runtime.sensors.forecasts import (
 from edgefold.runtime.stream.named_states import NamedStates
 
 ARRAYS = ("means", "quantiles", "following", "season_slots", "season_forecasts")
-"""Attributes that a snapshot keeps, each under its name."""
+"""The names of the attributes of `SlotsAhead` that a snapshot keeps."""
 
 
 class SlotsAhead:
-    """Keeps what is forecast of the slots to come of one sensor.
+    """Keeps the forecasts of the slots after the newest row of one sensor.
 
     Args:
-        kind: The bundle's prediction.
+        kind: The prediction kind of the bundle.
 
     Attributes:
-        n_values: Measured values so far.
-        means: Forecasts of the slots at the horizons, (H + 1,); the season is the last.
-        quantiles: The quantiles of these forecasts, (H + 1, Q).
-        following: The input of the next slot, if it is missing: 0, 0, season and phase.
-        season_slots: The slot of each place in the ring; -1 for none.
-        season_forecasts: The mean and the quantiles of that slot, (longest season, 1 + Q).
+        n_values: The number of measured values so far.
+        means: The means of the slots at the H horizons and, last, one season ahead, (H + 1,).
+        quantiles: The quantiles of the same forecasts, (H + 1, Q).
+        following: The model's input for the next slot as if its row were missing: 0, 0, the
+            season's length and the slot's phase.
+        season_slots: The number of the slot at each place of the ring; -1 for none.
+        season_forecasts: The mean and the quantiles of the slot at each place of the ring, as
+            forecast one season before, (longest season, 1 + Q).
     """
 
     def __init__(self, kind: SensorForecast):
@@ -54,13 +56,13 @@ class SlotsAhead:
         self.season_forecasts = np.zeros((longest, 1 + n_levels), np.float32)
 
     def keep(self, prediction: Prediction, value: float, x: FloatArray, n_points: int) -> None:
-        """Keep what is forecast after a row.
+        """Keep the forecasts of later slots that a row brought.
 
         Args:
-            prediction: The prediction of the row's step.
-            value: The row's value; NaN for none.
-            x: The row's input, (4,).
-            n_points: Slots that the state holds now.
+            prediction: The prediction that the row's step returned.
+            value: The row's value; NaN if it has none.
+            x: The model's input for the row, (4,).
+            n_points: The number of slots that the state has learned, including the row's.
         """
         season = int(x[2])
         self.n_values += value == value
@@ -70,7 +72,7 @@ class SlotsAhead:
         self.keep_season(prediction, season, n_points)
 
     def keep_season(self, prediction: Prediction, season: int, n_points: int) -> None:
-        """Keep what is forecast of the slot one season later."""
+        """Keep the forecast of the slot that is one season after slot `n_points`."""
         if season and n_points >= FIRST_SLOTS:
             slot = n_points + season
             at = slot % len(self.season_slots)
@@ -79,13 +81,16 @@ class SlotsAhead:
             self.season_forecasts[at, 1:] = prediction.ahead_quantiles[0, -1]
 
     def copy_known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return copies of the means and quantiles; None where nothing is forecast yet."""
+        """Return copies of `means` and `quantiles`; None while too few values have come."""
         if n_points < FIRST_SLOTS or self.n_values < FIRST_VALUES:
             return None
         return self.means.copy(), self.quantiles.copy()
 
     def path(self, states: NamedStates, horizon: int) -> Path:
-        """Forecast each of the next slots of the sensor whose state is the present one."""
+        """Forecast each of the next `horizon` slots of the sensor whose state is the present one.
+
+        All numbers are NaN while too few values have come.
+        """
         n_points = states.stream.n_points
         known = self.copy_known(n_points)
         if known is None:
@@ -103,7 +108,12 @@ class SlotsAhead:
         return path if seasonal is None else path_on(path, seasonal, horizon)
 
     def _find_season(self, first: int, n: int) -> FloatArray | None:
-        """Return means and quantiles, (n, 1 + Q), of n slots; None if one is not known."""
+        """Return the stored means and quantiles, (n, 1 + Q), of n slots; None if one is missing.
+
+        Args:
+            first: The number of the first of these slots.
+            n: How many slots follow each other.
+        """
         slots = np.arange(first, first + n)
         places = slots % len(self.season_slots)
         if n > len(self.season_slots) or (self.season_slots[places] != slots).any():
@@ -111,7 +121,7 @@ class SlotsAhead:
         return self.season_forecasts[places].astype(np.float64)
 
     def _roll_on(self, states: NamedStates, n: int) -> FloatArray:
-        """Return means of the next slots, each made as if those before had come as forecast."""
+        """Return the means (n,) of the next slots, each made from the forecasts before it."""
         rolled, row = np.empty(n), self.following.copy()
         states.hold()
         try:
@@ -123,12 +133,12 @@ class SlotsAhead:
         return rolled
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep for `load`."""
+        """Return the arrays that a snapshot must keep for `load`."""
         own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
         return {**own, "ahead_n_values": np.array([self.n_values], np.int64)}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned; raises SnapshotError for what is damaged."""
+        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
         require_same(arrays, self.arrays())
         n_values = int(arrays["ahead_n_values"].item())
         if n_values < 0 or not all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS):

@@ -1,4 +1,4 @@
-"""Times as programs have them, as seconds: numbers, dates of Python, numpy and pandas, or none."""
+"""Turn times of any kind into seconds: numbers, dates of Python, numpy or pandas, or None."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ Kind = Literal["dates", "numbers", "rows"]
 
 
 def kind_of(time: Any, dated: bool | None = None) -> Kind:
-    """Return the kind of all times of a sensor, by its first one; `dated` says what a number is.
+    """Return the kind of all times of a sensor, judged by its first one.
 
-    Without `dated` a number is a date if it lies between `SINCE_S` and `UNTIL_S`.
+    Args:
+        time: The first time: a number, a date or None.
+        dated: Whether a number is a date in seconds since 1970. None: it is if it lies between
+            `SINCE_S` and `UNTIL_S`.
+
+    Raises:
+        DataError: The time is neither a number nor a date.
     """
     if time is None:
         return "rows"
@@ -29,16 +35,16 @@ def kind_of(time: Any, dated: bool | None = None) -> Kind:
 
 
 def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
-    """Return a time in seconds, or in the caller's own units.
+    """Return a time as a number: a date in seconds since 1970, a number in the caller's own unit.
 
     Args:
-        time: A number, `datetime`, `numpy.datetime64`, pandas' Timestamp, or None. A date without
-            an offset is in UTC.
+        time: A number, a text with a date, a `datetime`, a `numpy.datetime64`, a Timestamp of
+            pandas, or None. A date without an offset is in UTC.
         kind: The kind of the sensor's times.
-        n_rows: Rows that came before, for rows without times.
+        n_rows: The number of rows that came before, which is the time if rows have no times.
 
     Raises:
-        DataError: It is not of this kind, or not a time at all.
+        DataError: The time is not of this kind, or is not a time.
     """
     if (time is None) != (kind == "rows"):
         some, others = ("no time", "have times") if time is None else ("a time", "have none")
@@ -61,10 +67,10 @@ def seconds_of(time: Any, kind: Kind, n_rows: int) -> float:
 
 
 def number_of(value: Any) -> float:
-    """Return a measured value; NaN for None.
+    """Return a measured value as a float; NaN for None.
 
     Raises:
-        DataError: It is not a number.
+        DataError: The value is not a number.
     """
     try:
         return math.nan if value is None else float(value)

@@ -1,1 +1,1 @@
-"""One-step-ahead prediction of a time series: its features, its baselines and its scores."""
+"""Predict the next value of a time series: compute its features, its baselines and its scores."""

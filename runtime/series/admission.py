@@ -1,16 +1,17 @@
-"""Which rows of a series become history, and of which history.
+"""Decide which rows of a series become history, and which of two histories they continue.
 
 One wrong time must not spoil the history, and one true pause must not lose a row. So two histories
-are kept: the present one, and the one from before the last long gap or jump.
+are kept: the present one, and the parked one from before the last long gap or jump. A step is the
+usual time between two rows.
 
-    row ──> up to 3 steps after the present history's newest      -> continues it
-      ├───> up to 3 steps after the other history's newest        -> that one is the present again
+    row ──> up to 3 steps after the present history's newest row  -> continues it
+      ├───> up to 3 steps after the parked history's newest row   -> that one is the present again
       ├───> later, up to 1000 steps or a season                   -> the missing rows are bridged
       ├───> two in a row much later, or with a far value          -> history starts over
       ├───> three in a row, earlier and never seen (clock set back) -> goes on under the new time
       └───> learned before, too soon after the newest, ...        -> refused
 
-Reading files is elsewhere; what the values mean to a model is `edgefold.runtime.series.features`.
+This module reads no files. `edgefold.runtime.series.features` computes a model's inputs.
 """
 
 from __future__ import annotations
@@ -31,27 +32,30 @@ from edgefold.runtime.series.pace import FASTEST, Pace
 from edgefold.runtime.series.spec import SeriesSpec
 
 MAX_GAP_STEPS = 1000
-"""Steps that a row may come after the newest one; one season if that is longer."""
+"""The largest number of steps that a row may come after the newest one; or a season, if longer."""
 NEAR_STEPS = 3
-"""Up to this gap a row's time is not doubted: if it is wrong, the clock soon passes it."""
+"""The gap in steps up to which a row's time is not doubted: if it is wrong, time soon passes it."""
 NEARER_STEPS = 0.75
-"""A history of few rows gives way to the other one, if that ends this much nearer to a row."""
+"""The number of steps by which the parked history must end nearer to a row than a present history
+of few rows, to become the present one again."""
 LARGE_CHANGES = 2.0
-"""After a clock was set back values go on if they change by less than this times the largest."""
+"""The size of a change, in largest changes of the history, up to which values count as going on
+after a clock was set back."""
 PARKED = "parked_"
-"""Begins the names of the other history's arrays in a snapshot."""
+"""The prefix that a snapshot puts before the names of the parked history's arrays."""
 
 
 class Admission:
-    """Admits rows to the present history, and keeps the one from before a gap.
+    """Admits rows to the present history, and keeps a parked history from before the last gap.
 
     Args:
-        spec: Of the series.
-        max_change: A value further than this from the last one is refused as a jump.
+        spec: The features of the series.
+        max_change: The largest change from one value to the next; a larger one is refused as a
+            jump.
 
     Attributes:
         history: The present history.
-        pace: How often rows come.
+        pace: The check of how often rows come.
     """
 
     def __init__(self, spec: SeriesSpec, max_change: float = math.inf):
@@ -64,7 +68,7 @@ class Admission:
         self.pace = Pace(spec)
 
     def objection(self, time: float, value: float | None = None) -> str:
-        """Say why a row cannot follow the present history; empty if it can."""
+        """Return a sentence that says why a row cannot follow the present history; "" if it can."""
         return self._objection(self.history, time, value)
 
     def _objection(self, history: History, time: float, value: float | None) -> str:
@@ -99,7 +103,7 @@ class Admission:
         return duration(amount) if self._spec.clock == "date" else f"{amount:g}"
 
     def n_missing(self, time: float) -> int:
-        """Rows missing between the newest one and a later `time`."""
+        """Return how many rows are missing between the newest row and a later `time`."""
         newest = self.history.last_time
         return 0 if math.isnan(newest) else max(0, round((time - newest) / self._spec.step) - 1)
 
@@ -107,8 +111,8 @@ class Admission:
         """Choose the history that a row continues, or refuse the row.
 
         Raises:
-            DataError: Not finite, out of order, seen before, a jump, or of another pace.
-            PaceError: The first rows come at another pace than the series' step.
+            DataError: The row is not finite, out of order, seen before, a jump, or of another pace.
+            PaceError: The first rows come at another pace than the step of the series.
         """
         for name, number in (("time", time), ("value", value)):
             if not math.isfinite(number):
@@ -125,7 +129,7 @@ class Admission:
         self._run.clear()
 
     def _choose(self, time: float, value: float) -> None:
-        """Make the history the present one that a row follows; refuse the row if there is none."""
+        """Make the history that a row follows the present one; raise DataError if there is none."""
         history, parked = self.history, self._parked
         objection = self.objection(time, value)
         seen = self._seen.holds(time, value)
@@ -136,7 +140,7 @@ class Admission:
             and not self._objection(parked, time, value)
         )
         if not objection and self._is_near(history, time):
-            # Rows of a gap may have come late: what was learned behind the gap is then ahead.
+            # Rows of a gap may come late: rows that were learned after the gap are then later.
             ahead = history.since < parked.since <= time <= parked.last_time
             nearer = parked.last_time - history.last_time > NEARER_STEPS * self._spec.step
             if follows_parked and nearer and not history.is_settled:
@@ -160,7 +164,7 @@ class Admission:
         raise DataError(objection)
 
     def _take_back(self) -> None:
-        """Make the parked history the present one; the present one is parked, and still doubted."""
+        """Exchange the present history and the parked one; the one that is parked stays doubted."""
         self.history, self._parked = self._parked, self.history
         if not self._parked.is_settled:
             self._parked.n_settled = 0
@@ -169,16 +173,19 @@ class Admission:
         return 0 < time - history.last_time <= (NEAR_STEPS + 0.5) * self._spec.step
 
     def _is_before_doubtful(self, time: float, value: float) -> bool:
-        """Whether a row lies between the parked history and a later one that is not settled."""
+        """Return whether a row follows the parked history and comes before a doubtful present one.
+
+        The present history is doubtful while it is not settled.
+        """
         history, parked = self.history, self._parked
         if history.is_settled or not parked.last_time < time < history.since:
             return False
         return not self._objection(parked, time, value)
 
     def _starts_over(self, time: float, value: float) -> bool:
-        """Whether this refused row completes a run of rows that belong together.
+        """Return whether this refused row completes a run of refused rows that belong together.
 
-        Then history starts over with the run, or goes on with it where only the clock changed.
+        If so, history starts over with the run, or goes on with it if only the clock changed.
         """
         history, run = self.history, self._run
         is_back = time <= history.last_time
@@ -204,7 +211,7 @@ class Admission:
         return True
 
     def push(self, time: float, value: float) -> None:
-        """Make the row history; see `admit`, which it calls."""
+        """Call `admit` for a row, and add it to the history that it continues."""
         self.admit(time, value)
         history, missing = self.history, self.n_missing(time)
         if missing >= NEAR_STEPS:
@@ -220,7 +227,7 @@ class Admission:
         self._seen.add(time, value)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return copies of the arrays that a snapshot must keep for `load`."""
         run = np.full((2, 2), math.nan)
         run[: len(self._run)] = np.reshape(self._run, (-1, 2))
         parked = as_part(self._parked.arrays(), PARKED)
@@ -228,7 +235,7 @@ class Admission:
         return {**self.history.arrays(), **parked, "run": run, **more}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `arrays` returned. Nothing changes if it is refused.
+        """Restore the arrays that `arrays` returned; nothing changes if they are refused.
 
         Raises:
             SnapshotError: Arrays are missing, damaged, or of another specification.

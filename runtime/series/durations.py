@@ -16,7 +16,7 @@ YEAR_S = 365.2425 * 86400
 
 
 def duration(seconds: float) -> str:
-    """Write a length of time, not negative, with three digits: 1 hour, 1.5 days, 7 days."""
+    """Write a length of time of at least 0 s in words with three digits: 1 hour, 1.5 days."""
     # A unit is taken from a little below 1 on, so that 59.99 seconds are not "60 seconds".
     size, name = next((u for u in reversed(UNITS) if seconds >= 0.9995 * u[0]), UNITS[0])
     amount = seconds / (YEAR_S if name == "year" else size)
@@ -25,5 +25,5 @@ def duration(seconds: float) -> str:
 
 
 def elapsed(amount: float, clock: Clock) -> str:
-    """Write a length of time of a series: a duration for dates, else a number of its units."""
+    """Write a length of time of a series: in words if its times are dates, else as a number."""
     return duration(amount) if clock == "date" else f"{amount:g} in units of its times"

@@ -5,11 +5,11 @@
                           last value + mean of y ──> predicted value
                           push(time, value): the row becomes history
 
-Which rows become history is decided in `edgefold.runtime.series.admission`.
+`edgefold.runtime.series.admission` decides which rows become history.
 
 Training and the board use the same code. Neither x nor y grows with the trend. Numbers stay in
 the series' own units: the bundle holds the scaling (`scaling` computes it) and the Stream applies
-it. Reading files is `edgefold.runtime.rows.csv_reader`.
+it. `edgefold.runtime.rows.csv_reader` reads files.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ from edgefold.runtime.series.admission import MAX_GAP_STEPS, Admission
 from edgefold.runtime.series.spec import SeriesSpec, without_outliers
 
 PREFIX = "series_"
-"""Begins the names of a series' arrays in a snapshot."""
+"""The prefix that a snapshot puts before the names of the arrays of a series."""
 
 
 CENTRAL_TO_WHOLE = 1.06998
-"""Std of a Gaussian over that of its central 98 %: 1 / sqrt(1 - 2 z phi(z) / 0.98), z = 2.3263."""
+"""The standard deviation of a normal distribution divided by that of its central 98 %: 1 / sqrt(1 -
+2 z phi(z) / 0.98) with z = 2.3263."""
 
 
 class SeriesFeatures:
-    """Keeps the last rows of a series in a ring and makes model points of them.
+    """Keeps the last rows of a series in a ring and makes model points (x, y) of them.
 
-    All buffers are allocated here and keep their size. A gap in time is bridged: before the value
-    arrives the last one is held, afterwards the missing rows are interpolated.
+    All buffers are allocated here and keep their size. A gap in time is bridged: until the next
+    value arrives, missing rows have the last value; afterwards they are interpolated.
 
     Args:
-        spec: Which features.
-        max_change: A value further than this from the last one is refused as a jump.
-        pace_is_known: Whether the rows are known to come at the series' step, as those of a whole
-            file that was looked at.
+        spec: The features that are computed.
+        max_change: The largest change from one value to the next; a larger one is refused as a
+            jump.
+        pace_is_known: Whether the rows are known to come at the step of the series, for example
+            because they come from a file that was checked as a whole.
     """
 
     def __init__(self, spec: SeriesSpec, max_change: float = math.inf, pace_is_known: bool = False):
@@ -59,26 +61,26 @@ class SeriesFeatures:
 
     @property
     def ready(self) -> bool:
-        """Whether history is long enough for `features`."""
+        """Return whether the history is long enough for `features`."""
         return self._rows.history.is_full
 
     @property
     def pace_is_known(self) -> bool:
-        """Whether the first rows came at about the series' step; see `admit`."""
+        """Return whether the first rows came at about the step of the series; see `admit`."""
         return self._rows.pace.is_known
 
     @property
     def last_time(self) -> float:
-        """Time of the newest row; NaN before the first."""
+        """Return the time of the newest row; NaN before the first."""
         return self._rows.history.last_time
 
     @property
     def last_value(self) -> float:
-        """Value of the newest row: what persistence predicts. 0 before the first."""
+        """Return the value of the newest row, which persistence predicts; 0 before the first."""
         return self._rows.history.last_value
 
     def n_missing(self, time: float) -> int:
-        """Count the rows missing between the newest one and `time`: 0 in a regular series.
+        """Return how many rows are missing between the newest row and `time`: 0 without a gap.
 
         Raises:
             DataError: The time is not finite, less than half a step after the newest row's, or too
@@ -92,18 +94,20 @@ class SeriesFeatures:
         return self._rows.n_missing(time)
 
     def admit(self, time: float, value: float) -> None:
-        """Refuse a row that cannot follow the newest one, or the history before the last gap.
+        """Refuse a row that follows neither the newest row nor the history before the last gap.
 
-        A row may bring the history from before a long gap back, if it follows that one: then the
-        rows behind the gap had wrong times. Rows that are refused one after the other and belong
-        together are in the end right: history starts over with two that jumped ahead or in value,
-        and with three that went back in time, as where a clock was set. `ready` is then false until
-        it is long enough again. A clock that is only set back keeps its history.
+        If a row follows the history from before a long gap, that history becomes the present one
+        again: the rows after the gap had wrong times. Rows that are refused in sequence and belong
+        together are accepted at last: history starts over with two rows that jumped ahead or in
+        value, and with three rows that went back in time, because a clock was set. `ready` is then
+        False until the history is long enough again. If only the clock was set back, and values go
+        on as before, the history stays.
 
         Raises:
-            DataError: Not finite, out of order, learned before, a jump, or of another pace.
-            PaceError: The first rows come at another pace than the series' step: 7 to 17 of them,
-                until it is clear.
+            DataError: The row is not finite, out of order, learned before, a jump, or of another
+                pace.
+            PaceError: The first rows come at another pace than the step of the series; this is
+                clear after 7 to 17 rows.
         """
         self._rows.admit(time, value)
 
@@ -111,10 +115,11 @@ class SeriesFeatures:
         """Compute x of the row that will come at `time`.
 
         Returns:
-            (1, X), raw units; a buffer that the next call overwrites.
+            The features, (1, X), in raw units; a buffer that the next call overwrites.
 
         Raises:
-            DataError: Not ready, or the time is not after the newest row's or too far ahead.
+            DataError: The history is not `ready`, or the time is not after the newest row's, or is
+                too far ahead.
         """
         if not self.ready:
             raise DataError(
@@ -149,24 +154,27 @@ class SeriesFeatures:
         return self._x
 
     def target(self, value: float) -> FloatArray:
-        """Compute y of a row: (1, 1), raw units; a buffer that the next call overwrites."""
+        """Return y (1, 1) of a row in raw units, in a buffer that the next call overwrites.
+
+        y is the change from the last value to the row's value.
+        """
         self._y[0, 0] = value - self.last_value
         return self._y
 
     def push(self, time: float, value: float) -> None:
-        """Make the row history; see `admit`, which it calls.
+        """Call `admit` for a row and add it to the history.
 
         Raises:
-            DataError, PaceError: As `admit`.
+            DataError, PaceError: `admit` refuses the row.
         """
         self._rows.push(time, value)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return copies of the arrays that a snapshot must keep for `load`."""
         return as_part(self._rows.arrays(), PREFIX)
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `arrays` returned. Nothing changes if it is refused.
+        """Restore the arrays that `arrays` returned; nothing changes if they are refused.
 
         Raises:
             SnapshotError: Arrays are missing, damaged, or of another specification.
@@ -176,17 +184,17 @@ class SeriesFeatures:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoints:
-    """All model points of a stretch of series, in raw units.
+    """Holds all model points (x, y) of a series, in raw units.
 
     Attributes:
-        time: (n,), in units of the clock.
-        value: (n,), what came.
-        last: (n,), the value before: the prediction is last + mean of y.
-        x: (n, X).
-        y: (n, 1).
-        season: (n,), the change over the same time one season ago; 0 without a season.
-        n_passed_over: Rows that the board would refuse, since they come at another pace: they are
-            neither points nor history.
+        time: The times of the points, (n,), in units of the clock.
+        value: The values that came, (n,).
+        last: The values before them, (n,); a value's prediction is `last` plus the mean of y.
+        x: The features, (n, X).
+        y: The changes from the last value to the value, (n, 1).
+        season: The changes over the same time one season ago, (n,); 0 without a season.
+        n_passed_over: The number of rows that the board would refuse, because they come at another
+            pace: they are neither points nor history.
     """
 
     time: FloatArray
@@ -199,19 +207,19 @@ class SeriesPoints:
 
 
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
-    """Compute the points along the rows; the first `spec.n_rows` give none.
+    """Compute a model point for each row of a series; the first `spec.n_rows` rows give none.
 
-    A gap is bridged as on the board: the row behind it is a point, the missing rows are none. After
-    a gap that is too long for that, history starts over. A row that the board would refuse, as one
-    of many at another pace, is passed over.
+    A gap is bridged as on the board: the row after it is a point, the missing rows are not. After
+    a gap that is too long for that, history starts over. A row that the board would refuse, because
+    many rows come at another pace, is passed over.
 
     Args:
-        spec: Which features.
-        times: (n,).
-        values: (n,).
+        spec: The features that are computed.
+        times: The times of the rows, (n,).
+        values: The values of the rows, (n,).
 
     Raises:
-        DataError: Rows out of order, not finite, or too few for one point.
+        DataError: The rows are out of order or not finite, or too few for one point.
     """
     longest = (max(MAX_GAP_STEPS, spec.season_rows) + 0.5) * spec.step
     pauses = np.flatnonzero(np.diff(times) > longest) + 1
@@ -245,9 +253,10 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
 
 
 def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:
-    """Compute the change from the row before to each row, one season ago; 0 without a season.
+    """Compute, for each row, the change one season ago from the row before to the row, (n,).
 
-    Over a gap of that time the values are interpolated, and after it ends the last one is held.
+    If values of that time are missing, they are interpolated; later times than the row before each
+    row are not read, so its value stands for them. Without a season all changes are 0.
     """
     if not spec.season or not len(times):
         return np.zeros(len(times))
@@ -259,9 +268,9 @@ def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> 
 
 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
-    """Compute shift and scale of x (n, X) and y (n, Y); a constant column has scale 1.
+    """Compute shift and scale of each column of x (n, X) and y (n, Y); a constant one has scale 1.
 
-    A few absurd values, as of one wrong row, change them little.
+    A few absurd values, which one wrong row gives, change them little.
     """
     x, y = (np.apply_along_axis(without_outliers, 0, columns) for columns in (x, y))
     return {
@@ -273,10 +282,11 @@ def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
 
 
 def central_std(values: FloatArray) -> float:
-    """The standard deviation of values (n,) that a few of them far outside do not widen.
+    """Return a standard deviation of values (n,) that a few values far outside do not widen.
 
-    It is that of the central 98 %, times what makes it the whole one of a Gaussian; at least 1/20
-    of the whole one, for values of which almost all are the same.
+    It is that of the central 98 % of the values, times the factor that makes it right for a normal
+    distribution. It is at least 1/20 of the deviation of all values, which matters if almost all
+    are the same.
     """
     low, high = np.quantile(values, [0.01, 0.99])
     central = values[(values >= low) & (values <= high)]

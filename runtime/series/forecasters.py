@@ -1,11 +1,11 @@
-"""Baselines of a streaming model: online one-step-ahead forecasts that need no training.
+"""Compute baselines of a streaming model: online forecasts of the next value without training.
 
     persistence        the last value
     seasonal naive     the value one season ago plus the drift since: v[t-L] + (v[t-1] - v[t-1-L])
     least squares      a linear autoregression on the model's own features, updated at each row
 
-Each one forecasts a row before it is updated with it. Only the least squares has a spread of its
-own; the others take the spread of their past errors. The model's predictions use none of this.
+Each baseline forecasts a row before it learns the row. Only least squares predicts its own spread;
+the others take the spread of their past errors. The model's predictions do not use the baselines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefold.runtime.series.scores import SeriesForecast
 
 
 class RunningSpread:
-    """The root mean square of all errors so far, in constant memory; 1 before the first."""
+    """Computes the root mean square of all errors so far, in constant memory."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -31,7 +31,10 @@ class RunningSpread:
 
     @property
     def std(self) -> float:
-        """Never 0, so that a density exists."""
+        """Return the root mean square of the errors, at least 1e-12 so that a density exists.
+
+        It is 1 before the first error.
+        """
         return max(math.sqrt(self._sum / self._n), 1e-12) if self._n else 1.0
 
     def update(self, error: float) -> None:
@@ -40,34 +43,36 @@ class RunningSpread:
 
 
 CLIP = 8.0
-"""Errors beyond so many times the usual size are clipped: normal noise has none there."""
+"""Errors larger than this many times the usual size are clipped; normal noise has none so large."""
 MEMORY = 50
-"""Points over which the usual size of errors is taken."""
+"""The number of points over which the usual size of errors is averaged."""
 LEAST_SIZE = 1e-3
-"""The usual size is at least this share of its mean over all points, so that a sensor which slept
-can be learned again."""
+"""The smallest usual size of errors, as a share of its mean over all points, so that a sensor that
+did not change for long can be learned again."""
 FLOOR = 1e-4
 """The share of the ridge that is never forgotten: no direction of P exceeds 1 / (FLOOR ridge)."""
 
 
 class LeastSquares:
-    """Recursive least squares: y = w x + noise, one pass, (X + 1)^2 numbers of memory.
+    """Learns y = w x + noise by recursive least squares: one pass, (X + 1)^2 numbers of memory.
 
     P is the inverse Gram matrix; a point moves w by its error times P x / (forget + x' P x). w
     starts at 0 with P = I / ridge, which is ridge regression, and includes a constant's weight. The
-    predictive std is that of the errors so far, forgotten at the same rate, widened by x' P x.
+    predicted std is that of the errors so far, which are forgotten at the same rate, widened by
+    x' P x.
 
     The weights learn from clipped errors, so that a spike moves them no further than large noise
-    would; the std takes errors as they are. A small part of the ridge is never forgotten, else P
-    would grow without end while inputs stay the same, and the first change would throw w far off.
+    would; the std takes errors as they are. A small part of the ridge is never forgotten. Otherwise
+    P would grow without end while inputs stay the same, and the first change would throw w far off.
 
     Args:
-        n_inputs: X.
-        forget: A point's weight after one further point; 1 never forgets, 0.998
-            remembers about 500.
-        ridge: The start's pull towards w = 0, in points' worth of unit inputs.
-        x_shift: (X,), subtracted from x; by default 0.
-        x_scale: (X,), divides x; by default 1.
+        n_inputs: X, the number of inputs.
+        forget: The weight of a point after one further point; 1 never forgets, 0.998 remembers
+            about 500 points.
+        ridge: The strength with which w is held at 0 at the start, as a number of points with
+            inputs of size 1.
+        x_shift: The numbers that are subtracted from x, (X,); None stands for 0.
+        x_scale: The numbers by which x is then divided, (X,); None stands for 1.
     """
 
     def __init__(
@@ -92,13 +97,13 @@ class LeastSquares:
         self._n = 0.0  # points remembered
         self._sum = 0.0  # of their squared errors, each made before the update
         self._n_all = 0
-        self._size, self._size_all = 0.0, 0.0  # of a clipped error, lately and over all points
+        self._size, self._size_all = 0.0, 0.0  # mean clipped error, of recent and of all points
 
     def _features(self, x: FloatArray) -> FloatArray:
         return np.append((x.reshape(-1) - self._shift) / self._scale, 1.0)
 
     def predict(self, x: FloatArray) -> tuple[float, float]:
-        """Mean and std of y at x (X,) or (1, X)."""
+        """Return the predicted mean and standard deviation of y at x, (X,) or (1, X)."""
         features = self._features(x)
         noise = self._sum / self._n if self._n else 1.0
         widened = noise * (1 + features @ self._p @ features)
@@ -121,7 +126,12 @@ class LeastSquares:
         self._sum = forget * self._sum + error * error / (1 + leverage)
 
     def _clipped(self, error: float, widening: float) -> float:
-        """Return what the weights learn from an error, and learn how large errors are."""
+        """Return an error clipped to the size that the weights may learn; learn the usual size.
+
+        Args:
+            error: The error of a prediction.
+            widening: The factor by which the uncertainty of the weights widens errors here.
+        """
         size = max(self._size, LEAST_SIZE * self._size_all)
         limit = CLIP * size if size else math.inf  # before the first error nothing is known
         noise = min(abs(error) / widening, limit)
@@ -141,14 +151,14 @@ def baselines(
     """Run all baselines over a series and keep the forecasts after `n_training` points.
 
     Args:
-        points: Model points of the whole series.
-        n_training: Points before the first forecast that is kept.
-        season_rows: L, rows of one season; 0 leaves the seasonal naive forecast out.
-        scaling: x_shift and x_scale, so that the ridge start weighs all features alike.
-        forget: Of the recursive least squares.
+        points: The points of the whole series.
+        n_training: The number of points before the first forecast that is kept.
+        season_rows: L, the number of rows in one season; 0 leaves out the seasonal naive forecast.
+        scaling: A mapping with x_shift and x_scale, so that the ridge weighs all features alike.
+        forget: The weight of a point after one further point in least squares; see the class.
 
     Returns:
-        Forecasts of y = value - last value, by name.
+        The forecasts of y = value - last value, by the name of the baseline.
     """
     squares = LeastSquares(
         points.x.shape[1],

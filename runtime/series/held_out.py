@@ -1,4 +1,4 @@
-"""A series of which the last part is scored."""
+"""Split a series into a part that is only learned and a last part that is scored (held out)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from edgefold.runtime.series.series_file import SeriesReport
 from edgefold.runtime.series.spec import SeriesSpec
 
 HELD_OUT = 0.2
-"""Share of the rows that is scored where nothing else is said."""
+"""The share of the rows that is scored if the task names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A series' points, of which the first `n_training` are only learned.
+    """Holds the points of a series; the first `n_training` are only learned, the others scored.
 
     Attributes:
-        spec: The features.
-        points: Of the real rows.
-        n_training: Points before the first one that is scored.
-        report: What was mended in the file.
-        path: The file.
+        spec: The features of the series.
+        points: The points of the rows that are in the file, without missing ones.
+        n_training: The number of points before the first one that is scored.
+        report: The counts of what was mended in the file.
+        path: The path of the file.
     """
 
     spec: SeriesSpec
@@ -42,16 +42,20 @@ class HeldOut:
 
     @property
     def came(self) -> FloatArray:
-        """Changes that came in the held-out part, (n,)."""
+        """Return the true changes from each value to the next in the held-out part, (n,)."""
         return self.points.y[self.n_training :, 0]
 
 
 def held_out(options: SeriesOptions, task: dict[str, Any]) -> HeldOut:
-    """The points of the series that the options or the task name, split as training split them.
+    """Read the series that the options or the task name, and split it as training did.
+
+    Args:
+        options: The options that name the file and say how it is read.
+        task: The description of the trained task, from a run or a bundle.
 
     Raises:
-        DataError: The file is no clean series, or not of the kind the model was trained for, or
-            none of the rows to score gives a point.
+        DataError: The file does not hold a clean series, or not one of the kind that the model was
+            trained for, or none of the rows to score gives a point.
     """
     spec = SeriesSpec.from_json(task["features"])
     path, series = options.path(task), options.read(task)
@@ -89,12 +93,12 @@ def held_out(options: SeriesOptions, task: dict[str, Any]) -> HeldOut:
 
 
 def points_before(points: SeriesPoints, times: FloatArray, first: int) -> int:
-    """Count the points before the first row that is scored.
+    """Return how many points come before the first row that is scored.
 
     Args:
-        points: Of the whole series.
-        times: Of its rows, (n,).
-        first: The row's place.
+        points: The points of the whole series.
+        times: The times of the series' rows, (n,).
+        first: The place of the first row that is scored, from 0 on.
 
     Raises:
         DataError: No point is left to be scored.

@@ -1,4 +1,7 @@
-"""The last values of a series in a ring, and which rows were learned, both in fixed memory."""
+"""Keep the last values of a series in a ring, and know which rows were learned, in fixed memory.
+
+A step is the usual time between two rows.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,23 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import SnapshotError
 
 SETTLED_ROWS = 4
-"""Rows without a long gap after which a history is trusted: more than a fault of three rows."""
+"""The number of rows without a long gap after which a history is trusted: a fault may last three
+rows."""
 SEEN_ROWS = 10_000
-"""Steps that are remembered row by row: more than a year of hours."""
+"""The number of last steps in which each learned row is remembered: more than a year of hours."""
 
 
 class History:
-    """The last values of one stretch of a series, one for each step.
+    """Keeps the last values of a series, one for each step, in a ring of fixed size.
 
     Args:
-        size: Values kept.
+        size: The number of values that the ring keeps.
 
     Attributes:
-        count: Values in the ring.
-        last_time: Time of the newest row; NaN before the first.
-        since: Time of the first row after the last long gap, or of the first row.
-        n_settled: Rows after the last long gap, at most SETTLED_ROWS.
+        count: The number of values in the ring.
+        last_time: The time of the newest row; NaN before the first.
+        since: The time of the first row after the last long gap, or of the first row.
+        n_settled: The number of rows after the last long gap, at most SETTLED_ROWS.
     """
 
     def __init__(self, size: int):
@@ -39,42 +43,42 @@ class History:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Forget all rows."""
         self._head = self.count = self.n_settled = 0
         self.last_time = self.since = math.nan
 
     @property
     def is_full(self) -> bool:
-        """Whether the ring holds as many values as it can."""
+        """Return whether the ring holds as many values as it can."""
         return self.count == len(self._ring)
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough rows came without a long gap to trust their times."""
+        """Return whether enough rows came without a long gap to trust their times."""
         return self.n_settled == SETTLED_ROWS
 
     @property
     def last_value(self) -> float:
-        """Value of the newest row; 0 before the first."""
+        """Return the value of the newest row; 0 before the first."""
         return float(self._ring[self._head - 1]) if self.count else 0.0
 
     @property
     def mean(self) -> float:
-        """Mean of a full ring."""
+        """Return the mean of the values in the ring, which must be full."""
         return float(self._ring.mean())
 
     @property
     def largest_change(self) -> float:
-        """The largest change from one value to the next; 0 where there are fewer than two."""
+        """Return the largest absolute change between neighbour values; 0 with fewer than two."""
         values = np.roll(self._ring, -self._head)[len(self._ring) - self.count :]
         return float(np.abs(np.diff(values)).max(initial=0.0))
 
     def back(self, k: int) -> float:
-        """The value k steps before the newest."""
+        """Return the value k steps before the newest one."""
         return float(self._ring[(self._head - 1 - k) % len(self._ring)])
 
     def append(self, time: float, value: float, n_missing: int = 0) -> None:
-        """Add a row; the rows missing before it are interpolated."""
+        """Add a row; the values of the `n_missing` missing rows before it are interpolated."""
         size, last = len(self._ring), self.last_value
         for k in range(max(0, n_missing - size), n_missing):
             self._put(last + (value - last) * (k + 1) / (n_missing + 1))
@@ -85,7 +89,7 @@ class History:
         self.last_time = time
 
     def begin_stretch(self, time: float) -> None:
-        """Count settled rows again from 0, from a row that comes at `time` after a long gap."""
+        """Count settled rows again from 0, because a row at `time` will follow a long gap."""
         self.since, self.n_settled = time, 0
 
     def _put(self, value: float) -> None:
@@ -94,7 +98,7 @@ class History:
         self.count = min(self.count + 1, len(self._ring))
 
     def copy_from(self, other: History) -> None:
-        """Become equal to a history of the same size."""
+        """Copy all rows and counts from another history of the same size."""
         self._ring[:] = other._ring
         self._head, self.count, self.n_settled = other._head, other.count, other.n_settled
         self.last_time, self.since = other.last_time, other.since
@@ -109,10 +113,10 @@ class History:
         }
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `arrays` returned, whose shapes and types are right.
+        """Restore the arrays that `arrays` returned; their shapes and types must be right.
 
         Raises:
-            SnapshotError: The content is damaged; this history is then of no use.
+            SnapshotError: The content of the arrays is damaged; this history must not be used then.
         """
         head, count = (int(n) for n in arrays["position"])
         since, n_settled = (float(n) for n in arrays["stretch"])
@@ -134,12 +138,12 @@ class History:
 class SeenRows:
     """Decides whether a row with an old time was already learned.
 
-    A table has one slot for each of the last 10,000 steps; it holds 16 bits of the row's checksum.
-    A new row is taken for a known one in 1 of 65,000 cases, a known one for a new one only where
-    two rows came within one step.
+    A table has one place for each of the last 10,000 steps, which holds 16 bits of the checksum of
+    the row in this step. A new row is taken for a known one in 1 of 65,000 cases. A known row is
+    taken for a new one only if two rows came within one step.
 
     Args:
-        step: Usual time between two rows.
+        step: The usual time between two rows.
     """
 
     def __init__(self, step: float):
@@ -148,16 +152,21 @@ class SeenRows:
         self._first = self._since = math.inf  # oldest time learned, oldest time in the table
 
     def add(self, time: float, value: float) -> None:
-        """Remember a row."""
+        """Remember a row that was learned."""
         self._first, self._since = min(self._first, time), min(self._since, time)
         self._table[self._slot(time)] = _checksum(time, value)
 
     def holds(self, time: float, value: float) -> bool:
-        """Whether this row was learned among the last ones."""
+        """Return whether the table holds this row, so that it was already learned."""
         return int(self._table[self._slot(time)]) == _checksum(time, value)
 
     def may_have_held(self, time: float, newest: float) -> bool:
-        """Whether a row of this time may have been learned longer ago than the table reaches."""
+        """Return whether a row of this time may have been learned before the table begins.
+
+        Args:
+            time: The time of the row.
+            newest: The time of the newest row.
+        """
         return self._first <= time < max(self._since, newest - SEEN_ROWS * self._step)
 
     def _slot(self, time: float) -> int:
@@ -169,10 +178,10 @@ class SeenRows:
         return {"seen": self._table.copy(), "seen_since": bounds}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `arrays` returned, whose shapes and types are right.
+        """Restore the arrays that `arrays` returned; their shapes and types must be right.
 
         Raises:
-            SnapshotError: The content is damaged.
+            SnapshotError: The content of the arrays is damaged.
         """
         first, since = (float(n) for n in arrays["seen_since"])
         if not first <= since:

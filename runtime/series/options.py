@@ -1,6 +1,6 @@
-"""The options that name a series' file and say how it is read.
+"""Define the options that name the file of a series and say how it is read.
 
-A trained task keeps what training was given, so that the same file is read again without an option.
+A trained task keeps the options of its training, so that the same file is read again without them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MENDING_NAMES = ("gaps", "duplicates", "bad_rows")
 
 @dataclass(frozen=True, slots=True)
 class SeriesOptions:
-    """The file of a series; what is None is as a trained task keeps it."""
+    """Holds the options for a series' file; for an option that is None, a trained task decides."""
 
     title: ClassVar[str] = "series"
     csv: Path | None = option(
@@ -53,7 +53,11 @@ class SeriesOptions:
     format: FormatOptions = field(default_factory=FormatOptions)
 
     def mending(self, task: dict[str, Any]) -> Mending:
-        """Treat a file that is not clean as these options say, else as `mend`, else as the task."""
+        """Return how to treat a file that is not clean.
+
+        For each kind of fault, these options decide, else `mend`, else the trained task; a fault
+        about which they all say nothing is refused.
+        """
         from edgefold.runtime.series.series_file import MENDED, Mending
 
         def chosen(name: str) -> Any:
@@ -63,11 +67,11 @@ class SeriesOptions:
         return Mending(*map(chosen, MENDING_NAMES))
 
     def path(self, task: dict[str, Any]) -> Path:
-        """Return the file that is named, else that of a trained task; raises DataError."""
+        """Return the file that the options name, else the task's; raise DataError if not found."""
         return _require(task) if self.csv is None else self.csv
 
     def read(self, task: dict[str, Any]) -> Series:
-        """Read the series; what the options leave open is as a trained task has it.
+        """Read the series; an option that is not given is as the trained task keeps it.
 
         Raises:
             DataError: The file does not exist, or does not hold a clean series.
@@ -82,7 +86,10 @@ class SeriesOptions:
 
 
 def find_series(task: dict[str, Any]) -> Path | None:
-    """A trained series' file, where it is at hand: its name is kept, its place is not."""
+    """Find the file of a trained series by the name that the task keeps; None if it is not here.
+
+    The file is sought in the current folder and in `DATA_FOLDER`.
+    """
     name = task.get("file")
     if name is None:
         return None

@@ -1,4 +1,8 @@
-"""Whether rows come as often as a model was trained for."""
+"""Check whether rows come at the pace for which a model was trained.
+
+The pace is the usual time from one row to the next. Intervals between rows are measured in steps; a
+step is the pace of the series in training.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +20,31 @@ from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.spec import SeriesSpec
 
 SLOWEST, FASTEST = 1.5, 0.5
-"""A row's usual time after the one before, in steps: beyond these the pace is another one."""
+"""The longest and shortest interval in steps that is right: outside, rows come at another pace."""
 N_FIRST = 6
-"""Intervals that may decide at the start, if they agree."""
+"""The number of intervals that may decide at the start, if they agree."""
 N_RECENT = 16
-"""Intervals that decide at the latest, and that are looked at later."""
+"""The number of intervals that decide in any case, and the number of last ones that are kept."""
 TO_ACCEPT, TO_REFUSE = 4, 6
-"""So many more intervals must be right than are not, or too long, or too short, to decide earlier.
-Of the first six all must be wrong to be refused: with 30 % of wrong times, 1 right pace in 140 is
-(1 in 8 if the median of six decides), and a wrong one is taken for right a fifth as often."""
+"""The majorities of intervals that decide before all have come. To accept the pace, 4 more must be
+right than wrong. To refuse it, 6 more must be too long than not, or too short than not. So the
+first six are refused only if all are wrong: with 30 % of wrong times, 1 right pace in 140 is
+refused (1 in 8 if the median of six decides), and a wrong one is accepted a fifth as often."""
 N_CHANGED = 12
-"""So many of them that are too long, or too short, are another pace; faults are fewer."""
+"""The number of the last intervals that must be too long, or too short, to show another pace: more
+than faults make."""
 
 
 class Pace:
-    """Watches the time from each row to the next.
+    """Watches the intervals between rows, and refuses rows that come at another pace.
 
-    A row that goes back takes the interval before it away as well: one of the two times was wrong.
+    A row whose time goes back also removes the interval before it: one of the two times was wrong.
 
     Args:
-        spec: Of the series that the model was trained on.
+        spec: The features of the series that the model was trained on, with its step.
 
     Attributes:
-        is_known: Whether the pace was right at the start.
+        is_known: Whether the first rows came at the right pace.
     """
 
     def __init__(self, spec: SeriesSpec):
@@ -48,10 +54,10 @@ class Pace:
         self.is_known = False
 
     def note(self, time: float) -> None:
-        """Take the time of a row that could be read.
+        """Take the time of a row into account.
 
         Raises:
-            PaceError: The first intervals are of another pace; the next ones are judged again.
+            PaceError: The first intervals have another pace; the check begins again with the next.
         """
         steps = (time - self._last_time) / self._spec.step
         self._last_time = time
@@ -76,15 +82,15 @@ class Pace:
             )
 
     def _count_wrong(self) -> tuple[int, int]:
-        """Count the intervals that are too short, and those that are too long."""
+        """Count the intervals that are too short and the intervals that are too long."""
         n_fast = sum(steps < FASTEST for steps in self._intervals)
         return n_fast, sum(steps > SLOWEST for steps in self._intervals)
 
     @property
     def changed(self) -> bool:
-        """Whether the pace was right once and the recent rows come at another one.
+        """Return whether the pace was right at first and the recent rows come at another one.
 
-        Two intervals that are right again, one after the other, end it.
+        It is False again as soon as the last two intervals are right.
         """
         intervals = self._intervals
         if not self.is_known or len(intervals) < N_RECENT:
@@ -95,7 +101,7 @@ class Pace:
 
     @property
     def sentence(self) -> str:
-        """Say how often rows come, and how often they should."""
+        """Return a sentence that says how often rows come, and how often they should."""
         clock, step = self._spec.clock, self._spec.step
         return (
             f"a row comes every {elapsed(median(self._intervals) * step, clock)}, this bundle was "
@@ -103,17 +109,17 @@ class Pace:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return, as one array, everything that a snapshot must keep for `load`."""
         kept = np.full(2 + N_RECENT, math.nan)
         kept[:2] = self._last_time, self.is_known
         kept[2 : 2 + len(self._intervals)] = self._intervals
         return {"pace": kept}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Restore what `arrays` returned, whose shape and type are right.
+        """Restore the array that `arrays` returned; its shape and type must be right.
 
         Raises:
-            SnapshotError: The content is damaged.
+            SnapshotError: The content of the array is damaged.
         """
         last_time, is_known, *intervals = arrays["pace"].tolist()
         kept = [steps for steps in intervals if not math.isnan(steps)]
@@ -123,5 +129,5 @@ class Pace:
         self._intervals = deque(kept, maxlen=N_RECENT)
 
     def assume_right(self) -> None:
-        """Take the pace for right, as where rows were learned before it was watched."""
+        """Accept the pace without a check, for example if rows were learned before checks began."""
         self.is_known = True

@@ -1,4 +1,4 @@
-"""Say what was mended in a series' file."""
+"""Write in words what was mended in the file of a series."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from edgefold.runtime.series.series_file import SeriesReport
 
 
 def mended(report: SeriesReport) -> str:
-    """Write a report as one line; empty for a clean file."""
+    """Return one line that says what was mended in a file; empty if nothing was."""
     parts = []
     if report.n_gaps:
         parts.append(
@@ -27,7 +27,7 @@ def mended(report: SeriesReport) -> str:
 
 
 def passed_over(n: int) -> str:
-    """Say how many rows give no point since they come at another pace; empty for none."""
+    """Return words that say that n rows give no point because of another pace; empty for n = 0."""
     return f"{_count(n, 'row')} passed over at another pace: never learned or scored" if n else ""
 
 

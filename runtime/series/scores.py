@@ -1,4 +1,4 @@
-"""The scores of a series' forecasts."""
+"""Score the forecasts of a series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefold.runtime.predictions import BAND_90
 
 @dataclass(frozen=True, slots=True)
 class SeriesForecast:
-    """Forecasts of y: mean and standard deviation, each (n,), raw units of y."""
+    """Holds forecasts of y: n means and n standard deviations, each (n,), in raw units of y."""
 
     mean: FloatArray
     std: FloatArray
@@ -23,14 +23,14 @@ class SeriesForecast:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Measures of how good forecasts were.
+    """Holds measures of how good forecasts were.
 
     Attributes:
-        rmse: Root of the mean squared error, in the value's units.
-        mae: Mean absolute error, in the value's units.
-        coverage_90: Share of values inside the central 90 % band.
-        log_likelihood: Mean log density in nats, of the value in its own units.
-        n: Forecasts scored.
+        rmse: The root of the mean squared error, in the value's units.
+        mae: The mean absolute error, in the value's units.
+        coverage_90: The share of values inside the central 90 % band.
+        log_likelihood: The mean log density in nats of the values, in their own units.
+        n: The number of forecasts that were scored.
     """
 
     rmse: float
@@ -44,7 +44,7 @@ class Scores:
 
 
 def score(y: FloatArray, forecast: SeriesForecast) -> Scores:
-    """Compare a forecast with the true values, (n,) or (n, 1)."""
+    """Score n forecasts by the true values y, (n,) or (n, 1); raise DataError for other shapes."""
     true = np.asarray(y, dtype=float).reshape(-1)
     mean, std = forecast.mean.reshape(-1), forecast.std.reshape(-1)
     if not true.shape == mean.shape == std.shape:

@@ -3,8 +3,9 @@
     lines ──> rows that can be read ──> repeats dropped ──> rows in order of time
           ──> one row a time ──> rows at even steps, with gaps ──> Series
 
-Each stage leaves out what it cannot use, and notes why. Afterwards everything that the caller did
-not allow is refused at once. No row is made up: a gap stays a gap.
+Each stage leaves out the rows that it cannot use, and notes why. At the end, one error names all
+faults that the caller did not allow. No row is made up: a gap stays a gap. A step is the usual time
+between two rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from edgefold.runtime.series.pace import FASTEST
 
 SHOWN_PROBLEMS = 10
 MOST_STEPS = 1e12
-"""A longer gap counts as one of so many steps."""
+"""The number of steps as which a longer gap counts."""
 Gaps = Literal["refuse", "interpolate"]
 Duplicates = Literal["refuse", "keep-first", "keep-last"]
 BadRows = Literal["refuse", "skip"]
@@ -38,12 +39,14 @@ BadRows = Literal["refuse", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """The way to treat a file that is not clean; `refuse` stops and says where.
+    """Says how to treat each kind of fault in a file; `refuse` stops and names the lines.
 
     Attributes:
-        gaps: Where rows or their values are missing, history is bridged as on the board.
-        duplicates: Of rows of one time with two values, which one is kept.
-        bad_rows: Rows that cannot be read, or are out of order, are skipped.
+        gaps: The way to treat missing rows or values; `interpolate` bridges them as on the board.
+        duplicates: The way to treat rows with one time and two values; the first or the last of
+            them may be kept.
+        bad_rows: The way to treat rows that cannot be read or are out of order; `skip` leaves them
+            out.
     """
 
     gaps: Gaps = "refuse"
@@ -56,17 +59,19 @@ MENDED = Mending("interpolate", "keep-first", "skip")
 
 @dataclass(frozen=True, slots=True)
 class SeriesReport:
-    """Counts of what was mended in a file.
+    """Counts what was mended in a file.
 
     Attributes:
-        n_gaps: Places where rows are missing, up to 1000.
-        n_missing: Rows that are missing there; they are bridged, never learned or scored.
-        n_pauses: Places where more are missing; history starts over behind them, unless a season
-            is longer.
-        n_empty: Lines without a value; those between two rows are among the missing.
-        n_repeats: Rows that came before with the same time and value, dropped.
-        n_duplicates: Rows of a time that another row has with another value, dropped.
-        n_skipped: Lines that could not be read, or were out of order.
+        n_gaps: The number of places where up to 1000 rows are missing.
+        n_missing: The number of rows that are missing at these places; they are bridged, but never
+            learned or scored.
+        n_pauses: The number of places where more rows are missing; history starts over after them,
+            unless a season is longer.
+        n_empty: The number of lines without a value; those between two rows count as missing too.
+        n_repeats: The number of rows that were dropped because their time and value came before.
+        n_duplicates: The number of rows that were dropped because another row has the same time
+            and another value.
+        n_skipped: The number of lines that could not be read, or were out of order.
     """
 
     n_gaps: int = 0
@@ -80,14 +85,16 @@ class SeriesReport:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The real rows of a series: times increase by about one step, or by several over a gap.
+    """Holds the rows of a series that are in its file, without missing ones.
+
+    Times increase by about one step from row to row, or by several steps over a gap.
 
     Attributes:
-        times: (n,), seconds since 1970 for dates, else as written.
-        values: (n,), finite.
-        clock: What the times are.
-        columns: The names of the two columns.
-        report: What was mended.
+        times: The times, (n,), in seconds since 1970 for dates, else as they are written.
+        values: The values, (n,), all finite.
+        clock: Whether the times are dates or numbers.
+        columns: The names of the two columns, of times and of values.
+        report: The counts of what was mended.
     """
 
     times: FloatArray
@@ -122,26 +129,27 @@ def read_series(
     bad_rows: BadRows = "refuse",
     format: RowFormat | None = None,
 ) -> Series:
-    """Read a series for training; what is not clean, and not allowed, is an error.
+    """Read a series for training; a fault in its file that is not allowed is an error.
 
     Args:
-        path: A CSV file or JSON lines, or `-` for standard input.
-        time: Column of times; see `SeriesColumns`.
-        value: Column of values.
+        path: The path of a CSV file or a file of JSON lines, or `-` for standard input.
+        time: The name of the column of times; None finds it as `SeriesColumns` says.
+        value: The name of the column of values; None finds it as `SeriesColumns` says.
         gaps: See Mending.
         duplicates: See Mending.
         bad_rows: See Mending.
         format: How the rows are written.
 
     Raises:
-        DataError: One line that names the file, its first bad lines and what to do.
+        DataError: The series is refused; the message names the file, its first bad lines and what
+            to do.
     """
     columns = SeriesColumns(time, value, format=format)
     return read_columns(path, columns, Mending(gaps, duplicates, bad_rows))
 
 
 def read_columns(path: str | Path, columns: SeriesColumns, mending: Mending) -> Series:
-    """Read a series of which the columns are known; see read_series."""
+    """Read a series with given columns, and treat its faults as `mending` says; see read_series."""
     source = "standard input" if str(path) == "-" else str(path)
     problems: list[_Problem] = []
     rows: list[Row] = []
@@ -188,7 +196,7 @@ def read_columns(path: str | Path, columns: SeriesColumns, mending: Mending) -> 
 
 
 def _refuse(source: str, problems: list[_Problem], mending: Mending, n_rows: int) -> None:
-    """Raise DataError with the first problems that may not be mended, or where too many were."""
+    """Raise DataError if a fault may not be mended, or if more lines were skipped than kept."""
     allowed = {
         "gaps": mending.gaps == "interpolate",
         "duplicates": mending.duplicates in ("keep-first", "keep-last"),
@@ -230,7 +238,10 @@ def _without_repeats(rows: list[Row]) -> list[Row]:
 
 
 def _in_order(rows: list[Row], clock: Clock, problems: list[_Problem]) -> list[Row]:
-    """Keep as many rows as can stand in order: a row that is far ahead goes, not those after it."""
+    """Keep as many rows as possible in order of time, and add a problem for each other row.
+
+    So a single row whose time is far ahead is dropped, not the rows after it.
+    """
     times = [row.numbers[0] for row in rows]
     kept = _longest_order(times)
     if len(kept) == len(rows):
@@ -259,9 +270,12 @@ def _in_order(rows: list[Row], clock: Clock, problems: list[_Problem]) -> list[R
 
 
 def _longest_order(times: Sequence[float]) -> list[int]:
-    """Find the longest part of the times that does not fall, as places; its end is the lowest."""
-    ends: list[float] = []  # the lowest end of a part of each length
-    last: list[int] = []  # where it lies
+    """Return the places of as many times as possible whose times do not fall.
+
+    If several choices are equally long, the one with the lowest last time is taken.
+    """
+    ends: list[float] = []  # the lowest last time of a choice of each length
+    last: list[int] = []  # the place of that time
     before = [-1] * len(times)
     for index, time in enumerate(times):
         length = bisect_right(ends, time)
@@ -275,7 +289,10 @@ def _longest_order(times: Sequence[float]) -> list[int]:
 
 
 def _one_a_time(rows: list[Row], keep_last: bool, problems: list[_Problem]) -> list[Row]:
-    """Keep one row of each time; the rows are in order."""
+    """Keep one row for each time, the first or the last, and add a problem for each other row.
+
+    The rows must be in order of time.
+    """
     kept: list[Row] = []
     for row in rows:
         if not kept or kept[-1].numbers[0] < row.numbers[0]:
@@ -294,7 +311,11 @@ def _one_a_time(rows: list[Row], keep_last: bool, problems: list[_Problem]) -> l
 def _at_even_steps(
     rows: list[Row], problems: list[_Problem]
 ) -> tuple[list[Row], NDArray[np.int64]]:
-    """Leave out rows that come within half a step; returns the rows and the steps between them."""
+    """Drop rows that come less than half a step after the row before; note these and all gaps.
+
+    Returns:
+        The rows that are kept, and the number of steps between each of them and the next.
+    """
     times = np.array([row.numbers[0] for row in rows])
     step = float(np.median(np.diff(times)))
     unused = sorted(p.line for p in problems if p.kind != "duplicates")

@@ -1,4 +1,4 @@
-"""The features of a series, and how they are chosen for a new one.
+"""Describe the features of a series, and choose them for a new series.
 
 The features themselves are computed by `edgefold.runtime.series.features`.
 """
@@ -20,31 +20,32 @@ DAY_S = 86400.0
 YEAR_S = 365.2425 * DAY_S
 SEASONS_S = {"day": DAY_S, "week": 7 * DAY_S, "year": YEAR_S}
 LEVEL_ROWS = 32
-"""Rows whose mean is the level of a series without a season."""
+"""The number of last rows whose mean is the level of a series without a season."""
 MOST_ROWS = 4_000_000
-"""Rows of history that the features may read: 64 MB in two rings, and more than a week of seconds
-or seven years of minutes."""
+"""The number of rows of history below which the features must stay: 64 MB in two rings, and more
+than a week of seconds or seven years of minutes."""
 
 
 FAR = 50.0
-"""Values beyond so many times the usual range are outliers, where they are few."""
+"""The distance from the median, in usual ranges, beyond which a few values count as outliers."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """The features of a series.
+    """Describes which features are computed of a series; they are the columns of a model's x.
 
     Attributes:
-        clock: `date`: times are seconds since 1970-01-01; `number`: the user's own unit.
-        step: Usual time between two rows, in units of the clock.
-        season: Period of the season in units of the clock; None for a series without one.
-        lags: How many of the last changes are features.
-        season_lags: How many changes of one season ago are features, counted from the one over the
-            step that is predicted.
-        harmonics: Pairs of sine and cosine of the season's phase.
-        level: Whether the last value's distance from its level is a feature: from its value one
-            season ago, or without a season from the mean of the last 32 rows.
-        limit: Changes and levels are clipped to +-limit, so that x is bounded whatever comes.
+        clock: The kind of times: `date` for seconds since 1970-01-01, `number` for the user's unit.
+        step: The usual time between two rows, in units of the clock.
+        season: The period of the season in units of the clock; None for a series without one.
+        lags: The number of last changes, from one value to the next, that are features.
+        season_lags: The number of changes of one season ago that are features, counted back from
+            the one over the step that is predicted.
+        harmonics: The number of pairs of sine and cosine of the season's phase.
+        level: Whether the distance of the last value from its level is a feature. The level is the
+            value one season ago, or without a season the mean of the last 32 rows.
+        limit: The largest size of a change or a level; larger ones are clipped, so that x is
+            bounded whatever comes. None clips nothing.
     """
 
     clock: Clock
@@ -90,7 +91,7 @@ class SeriesSpec:
             )
 
     def _require_types(self) -> None:
-        """Refuse what no run wrote: a manifest may hold anything. Raises TypeError."""
+        """Raise TypeError for settings of a wrong type, since a manifest may hold anything."""
         counts = (self.lags, self.season_lags, self.harmonics)
         times = (self.step, self.season or 0.0, self.limit or 0.0)
         if not all(type(n) is int for n in counts) or not isinstance(self.level, bool):
@@ -100,18 +101,18 @@ class SeriesSpec:
 
     @property
     def season_rows(self) -> int:
-        """Rows in one season, rounded; 0 without a season."""
+        """Return the number of rows in one season, rounded; 0 without a season."""
         return 0 if self.season is None else round(self.season / self.step)
 
     @property
     def n_rows(self) -> int:
-        """Rows of history that the features read: the size of the ring."""
+        """Return how many rows of history the features read, which is the size of the ring."""
         level_rows = LEVEL_ROWS if self.level and self.season is None else 0
         return max(self.lags + 1, self.season_rows + 1, level_rows)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns of x."""
+        """Return the names of the columns of x, in their order."""
         names = [f"change_{k + 1}_rows_ago" for k in range(self.lags)]
         if self.season is not None:
             names += [f"season_change_{j}" for j in range(self.season_lags)]
@@ -124,17 +125,17 @@ class SeriesSpec:
 
     @property
     def n_inputs(self) -> int:
-        """Columns of x."""
+        """Return the number of columns of x."""
         seasonal = 0 if self.season is None else self.season_lags + 2 * self.harmonics
         return self.lags + seasonal + self.level
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain numbers and strings, for a task's description."""
+        """Return the settings by name as JSON values, for the description of a trained task."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> SeriesSpec:
-        """Rebuild the specification that `to_json` wrote.
+        """Rebuild the specification from what `to_json` returned.
 
         Raises:
             DataError: A setting is unknown, missing or impossible.
@@ -163,18 +164,21 @@ class SeriesSpec:
         harmonics: int = 3,
         level: bool | None = None,
     ) -> SeriesSpec:
-        """Choose a specification for a series; its step and limit come from the part given.
+        """Choose the features for a series; its training part gives the step and the limit.
 
         Args:
-            times: (n,), increasing, in units of the clock.
-            values: (n,), of the training part.
-            clock: What the times are.
+            times: The times of the training part, (n,), increasing, in units of the clock.
+            values: The values of the training part, (n,).
+            clock: Whether the times are dates or numbers.
             season: `auto`, `none`, `day`, `week`, `year` or a period in units of the clock. `auto`
                 is a year for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours
-                apart, none for the rest and where the part given has fewer than 3 seasons.
+                apart, and none for all others and for fewer than 3 seasons of rows.
             lags: See the class.
-            harmonics: See the class; fewer if the season has too few rows for them.
-            level: See the class; by default only without a season.
+            harmonics: See the class; fewer are taken if the season has too few rows for them.
+            level: See the class; None takes the level only without a season.
+
+        Raises:
+            DataError: There are fewer than 3 rows, or a setting is impossible.
         """
         if len(times) < 3:
             raise DataError(f"the series has {len(times)} rows; a step needs at least 3.")
@@ -198,11 +202,11 @@ class SeriesSpec:
 
 
 def without_outliers(values: FloatArray) -> FloatArray:
-    """Values (n,) of which a few that are absurdly far from the rest are clipped.
+    """Return values (n,) with the few that are absurdly far from the others clipped.
 
-    Clipped is what lies more than `FAR` times the central 98 % from the median, and further than
-    0.5 % of all values do: one wrong row gives two wrong changes. Other values come back as they
-    are.
+    A value is clipped if it lies further from the median than 99.5 % of all values and than `FAR`
+    times the distance within which 98 % of them lie: one wrong row gives two wrong changes. All
+    other values stay as they are.
     """
     middle = np.median(values)
     away = np.abs(values - middle)

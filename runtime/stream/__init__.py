@@ -1,1 +1,1 @@
-"""Run a bundle as a stream: points go in, predictions come out, the state has fixed buffers."""
+"""Run a bundle as a stream: take points, give predictions, and keep the state in fixed buffers."""

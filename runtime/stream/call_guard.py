@@ -1,16 +1,16 @@
-"""One call at a time, and only in the process that opened the stream: others raise an error.
+"""Let one call of a stream run at a time, and only in the process that opened the stream.
 
-    thread A   ──update()───────────>      ──query()──>       taking turns is fine
+    thread A   ──update()───────────>      ──query()──>       one after the other is fine
     thread B          query(): BusyError
     a fork            query(): ClosedError; close() releases nothing
 
 A fork copies memory but neither the threads nor the GPU's contexts of a backend, so that a child
-which used or released one would hang. The child leaves all of it to its parent.
+process that used or released one would hang. The child leaves all of them to its parent.
 
 A call marks itself with an object in `OneCaller._inside`. Ctrl-C can end a call between two
 bytecodes and leave its mark behind. So a mark counts only while the call is on the stack of a
 thread, as the local variable `mine` of one of the three wrappers below. Two of the wrappers have
-fixed arguments: any arguments would cost 0.2 us more, of the few that an update takes.
+fixed arguments: arbitrary ones would cost 0.2 us more, where an update takes only a few.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.errors import BusyError, ClosedError
 
 REPAIR_S = 0.1
-"""A repair takes microseconds. A lock that is held for longer was left by a call that Ctrl-C ended
-between two bytecodes, like a mark, and is replaced."""
+"""The time in seconds after which the lock of a repair is replaced. A repair takes microseconds, so
+a lock that is held for longer was left by a call that Ctrl-C ended between two bytecodes."""
 
 Caller = TypeVar("Caller", bound="OneCaller")
 Arguments = ParamSpec("Arguments")
@@ -40,7 +40,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class OneCaller:
-    """An object whose methods with `one_call` run one at a time, until it is closed."""
+    """Base of objects whose methods with `one_call` run one at a time, until they are closed."""
 
     def __init__(self) -> None:
         self._closed = ""  # the reason why no call is taken any more
@@ -53,10 +53,14 @@ class OneCaller:
             raise ClosedError(self._closed)
 
     def _enter(self, mine: object, call: str) -> None:
-        """Replace the mark that an interrupted call left behind.
+        """Set the mark of a call in place of one that an interrupted call left behind.
+
+        Args:
+            mine: The mark of the call that begins.
+            call: The name of this call, for messages.
 
         Raises:
-            BusyError: The call of that mark still runs.
+            BusyError: The call that set the other mark still runs.
         """
         while (other := self._inside.setdefault(0, mine)) is not mine:
             if _is_running(other):
@@ -87,7 +91,7 @@ class OneCaller:
 def one_call(
     method: Callable[Concatenate[Caller, Arguments], Result],
 ) -> Callable[Concatenate[Caller, Arguments], Result]:
-    """Let a method of a `OneCaller` run only while no other call does and the object is open.
+    """Let a method of a `OneCaller` run only if the object is open and no other call of it runs.
 
     Raises:
         BusyError: Another call of the same object is running.
@@ -109,7 +113,7 @@ def one_call(
 
 
 def one_call_of_x(method: Method) -> Method:
-    """Guard a method of one array like `one_call`; the method itself refuses a closed object."""
+    """Guard a method with one argument x like `one_call`; it must refuse a closed object itself."""
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None) -> Any:
@@ -125,7 +129,7 @@ def one_call_of_x(method: Method) -> Method:
 
 
 def one_call_of_points(method: Method) -> Method:
-    """Guard a method of inputs x and outputs y like `one_call_of_x`."""
+    """Guard a method with the arguments x and y (inputs and outputs) like `one_call_of_x`."""
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
@@ -141,7 +145,7 @@ def one_call_of_points(method: Method) -> Method:
 
 
 def _is_running(mark: object) -> bool:
-    """Whether a call with this mark is on the stack of any thread."""
+    """Return whether the call with this mark is on the stack of any thread."""
     for top in sys._current_frames().values():
         frame: FrameType | None = top
         while frame is not None:

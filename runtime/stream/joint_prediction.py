@@ -2,13 +2,13 @@
 
     block of targets ──> query ──> a draw, or the true values ──> update ──> next block ──> ...
 
-By the chain rule the product of the blocks' densities is a density of all targets, and draws of one
-block after the other are draws of it, whatever the model (autoregressive deployment: Bruinsma et
-al. 2023; in blocks of joint predictions: Feng et al. 2024, section 3.3.1).
+By the chain rule, the product of the blocks' densities is a density of all targets, and values that
+are drawn block after block are a draw from this density, whatever the model (autoregressive
+deployment: Bruinsma et al. 2023; in blocks of joint predictions: Feng et al. 2024, section 3.3.1).
 
-All of it happens on a copy: a second set of buffers for state, cache, points and predictions, bound
-to the same graphs and weights. The first call allocates it. The stream's own state is only read, so
-no error and no interrupt can change it.
+All of this happens on a copy of the stream: a second set of buffers for state, cache, points and
+predictions, bound to the same graphs and weights. The first call allocates it. The stream's own
+state is only read, so no error and no interrupt can change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgefold.runtime.stream.state_keeper import StateKeeper
 
 
 class StreamCopy(Protocol):
-    """The members of a second stream on its own buffers, whose state calls here overwrite."""
+    """Lists the members of a second stream with its own buffers, which this module overwrites."""
 
     _state: StateBuffers
 
@@ -42,14 +42,14 @@ class StreamCopy(Protocol):
 
 
 class JointPrediction(StateKeeper):
-    """The part of `edgefold.runtime.stream.stream.Stream` that predicts targets together."""
+    """Predicts targets together, as a part of `edgefold.runtime.stream.stream.Stream`."""
 
     _predictor: Predictor
     _y: PointBuffers
     _copy: StreamCopy | None = None
 
     def _another(self) -> StreamCopy:
-        """Make a second set of buffers for the same graphs."""
+        """Return a second stream with its own buffers, bound to the same graphs and weights."""
         raise NotImplementedError
 
     @one_call
@@ -69,9 +69,9 @@ class JointPrediction(StateKeeper):
         Args:
             x: Target inputs, (M, X) or (B, M, X), any number of them; (M, 0) if X is 0.
             n_samples: S, the number of independent draws.
-            block: Number of targets of one query. None is the model's own number; 1, if its targets
-                are predicted independently.
-            seed: Seed of the draws; None draws others at each call.
+            block: The number of targets in one query. None takes the model's own number, which is 1
+                if the model predicts targets independently.
+            seed: The seed of the draws; None gives other draws at each call.
 
         Returns:
             The draws, (S, M, Y) or (S, B, M, Y), in units of y, in a new array.
@@ -123,15 +123,16 @@ class JointPrediction(StateKeeper):
 
         Args:
             x: Target inputs, (M, X) or (B, M, X), any number of them; None if X is 0.
-            y: Their values, (M, Y) or (B, M, Y), in the order in which they are learned.
-            block: As in `sample`.
+            y: The true values of the targets, (M, Y) or (B, M, Y), in the order in which they are
+                learned.
+            block: The number of targets in one query, as in `sample`.
 
         Returns:
-            The logarithm, (), or (B,) for more than one stream; densities are in units of y.
+            The logarithm as one number, or (B,) for B > 1 streams; densities are in units of y.
 
         Raises:
-            ShapeError, ValueRefusedError, CapacityError, BackendError, StepRefusedError: As in
-                `sample`.
+            ShapeError, ValueRefusedError, CapacityError, BackendError, StepRefusedError: The same
+                as `sample` raises, also about y.
         """
         if not self.manifest.prediction.has_score:
             raise BackendError(f"{self.manifest.prediction.name} predictions have no likelihood.")
@@ -142,7 +143,8 @@ class JointPrediction(StateKeeper):
         for rows in blocks:
             prediction, values = copy.query(_rows(x, rows)), _rows(true, rows)
             assert values is not None
-            of_target = kind.log_likelihood(prediction.tensors, values, np)  # or the share of each
+            # A joint kind returns the mean of its targets.
+            of_target = kind.log_likelihood(prediction.tensors, values, np)
             total = total + (rows.stop - rows.start) * of_target.mean(-1)
             if rows is not blocks[-1]:
                 copy.update(_rows(x, rows), values)
@@ -151,7 +153,18 @@ class JointPrediction(StateKeeper):
     def _asked(
         self, call: str, x: ArrayLike | None, y: ArrayLike | None, block: int | None
     ) -> tuple[Array | None, Array | None, int, list[slice]]:
-        """Check x and y; return their rows as `query` and `update` take them, M, and the blocks."""
+        """Check the arguments of a call, and cut its targets into blocks.
+
+        Args:
+            call: The name of the call, for messages.
+            x: The target inputs.
+            y: The true values of the targets, or None.
+            block: The number of targets in one query, or None.
+
+        Returns:
+            x and y in the shapes that `query` and `update` take, or None; the number M of targets;
+            and the rows of each block.
+        """
         manifest = self.manifest
         if manifest.is_filter:
             raise BackendError(f"this bundle is of the filtering kind: use step, not {call}.")
@@ -185,7 +198,13 @@ class JointPrediction(StateKeeper):
         return width
 
     def _begun(self, call: str, blocks: Sequence[slice]) -> StreamCopy:
-        """Learn waiting points and return the copy, made at need; its state is undefined."""
+        """Learn waiting points, and return the copy of the stream, whose state is undefined.
+
+        The copy is made in the first call.
+
+        Raises:
+            CapacityError: The state has no room for all blocks but the last.
+        """
         self._learn_waiting()
         learned = blocks[-1].start if blocks else 0  # all but the last block
         room = self.manifest.room

@@ -3,9 +3,11 @@
 Three figures (docs/measuring.md explains them):
 
     needed        the most anonymous memory: the kernel cannot take it back while the process lives
-    to run well   needed, and the pages of files without which steps wait for a disk
-    looks like    needed, and all pages of files that `top` shows: a range, because the page cache
+    to run well   needed, plus the pages of files without which steps wait for a disk
+    looks like    needed, plus all pages of files that `top` shows: a range, because the page cache
                   may hold the libraries in blocks of 16 kB to 1 MiB
+
+The estimate is the sum of these parts:
 
     process      Python, numpy and edgefold, before a bundle is read
     command      further modules and data of `edgefold run`
@@ -16,7 +18,7 @@ Three figures (docs/measuring.md explains them):
     state        two buffers a tensor
     cache        tensors that refresh writes and query reads
     io           points, targets, predictions, checks
-    activations  the most that any graph has alive at once: all graphs use one arena in turn
+    activations  the most that any graph holds at once: all graphs use one arena, one by one
 
 Constants were measured, all other figures are counted from the manifest;
 `benchmarks/memory/memory_states.py` compares the estimate with measured processes. Parts that we
@@ -51,13 +53,13 @@ from edgefold.runtime.errors import BundleError, MemoryLimitError
 from edgefold.runtime.record_fields import Bytes, BytesRange, Count
 
 PYTHON, RUN = "a Python program", "edgefold run"
-"""Programs that open a bundle: we assume that the first runs every step; the second runs only the
-steps of one row."""
+"""The kinds of programs that open a bundle: we assume that the first runs every step; the second
+runs only the steps of one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One named share of a process's memory."""
+    """Holds one named part of a process's memory, in bytes."""
 
     name: Annotated[str, "What it is."]
     needed_bytes: Annotated[Bytes, "Anonymous memory, which cannot be taken back."]
@@ -70,13 +72,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The memory of a process on one architecture, whatever the bundle.
+    """Holds the memory of a process on one architecture that does not depend on the bundle.
 
     Attributes:
-        process: Memory of Python, numpy and edgefold.
-        command: Further memory of `edgefold run`.
-        runtime: Memory of onnxruntime.
-        session_bytes: The part of `runtime` that the first session takes.
+        process: The memory of Python, numpy and edgefold.
+        command: The further memory of `edgefold run`.
+        runtime: The memory of onnxruntime.
+        session_bytes: The bytes of `runtime` that the first session takes.
         measured: The machine and the versions of the measurement.
     """
 
@@ -88,15 +90,16 @@ class Baseline:
 
 
 COMMAND = Part("command", 1_400_000)
-"""Memory of argument parsing, the loop, its readers and writers: 1.2 to 1.5 MB for the smallest
-examples."""
+"""The memory of argument parsing and of the loop with its readers and writers: 1.2 to 1.5 MB for
+the smallest examples."""
 PROCESS_FILES: tuple[int, tuple[int, int]] = (9_000_000, (12_500_000, 24_000_000))
 RUNTIME_FILES: tuple[int, tuple[int, int]] = (12_000_000, (20_000_000, 26_000_000))
-"""Pages of files: to run well, and in memory in blocks of 16 kB or of 1 MiB (Linux 6.18, x86-64).
-The first was found with limits of real control groups, numpy's and onnxruntime's files charged to
-them: three bundles started at once with 18 to 21 MB above what they needed (1 MB of that is the
-kernel's own for the process) and did not get through the start with 16 to 19. Five bundles were
-then run at the predicted limit. Starting takes more than the steps: a running loop uses 10 MB."""
+"""The bytes of pages of files: those that are needed to run well, and those in memory if the page
+cache has blocks of 16 kB or of 1 MiB (Linux 6.18, x86-64). The first was found with limits of real
+control groups to which the files of numpy and onnxruntime were charged: three bundles started at
+once with 18 to 21 MB above the needed memory (1 MB of that is the kernel's own for the process) and
+did not get through the start with 16 to 19 MB. Five bundles were then run at the predicted limit.
+Starting takes more than the steps: a running loop uses 10 MB."""
 
 X86_64 = Baseline(
     Part("process", 16_000_000, *PROCESS_FILES),
@@ -105,8 +108,8 @@ X86_64 = Baseline(
     1_100_000,
     "x86-64: Python 3.11, numpy 2.4, onnxruntime 1.31",
 )
-"""Read stage by stage with the two smallest examples (kalman, rls), whose own parts are below 0.5
-MB. All other bundles of `benchmarks/memory/memory_states.py` are a test of them."""
+"""The memory that was measured stage by stage with the two smallest examples (kalman, rls), whose
+own parts are below 0.5 MB. All other bundles of `benchmarks/memory/memory_states.py` test it."""
 AARCH64 = Baseline(
     Part("process", 19_400_000, *PROCESS_FILES),
     COMMAND,
@@ -116,31 +119,34 @@ AARCH64 = Baseline(
     "onnxruntime 1.31; pages of files and the command's share as on x86-64",
 )
 MEASURED_PAGE_BYTES = 4096
-"""Page size of the kernels on which we measured; larger pages round each mapping up."""
+"""The page size of the kernels on which we measured; larger pages round each mapping up."""
 BASELINES = {"x86_64": X86_64, "aarch64": AARCH64}  # others are judged as x86-64
 
 SESSION_BYTES = 90_000
 BYTES_PER_GRAPH_BYTE = 29
-"""A session's structures: a constant, and 29 bytes for each byte of the graph's file (nodes and
-names, without weights). Fitted to heap counts of 18 sessions, 21 to 651 nodes: wrong by 10 % at
-most."""
+"""The memory of a session's structures is a constant plus 29 bytes for each byte of the graph's
+file (nodes and names, without weights). Both were fitted to heap counts of 18 sessions with 21 to
+651 nodes, and are wrong by at most 10 %."""
 
 CONVERTED = 4
-"""Factor for the bytes of a float16 weight: a CPU's session computes with float32 copies of it.
-Measured for the two presets: 3.4 to 4.1."""
+"""The factor on the bytes of a float16 weight: a session on a CPU computes with float32 copies of
+it. For the two presets 3.4 to 4.1 was measured."""
 COPIES, HISTORY_COPIES = 2.1, 5
-"""Copies of a sensor's state and of its history of rows: the data, and a snapshot of all sensors
-while it is written. With `SENSOR_BYTES`, 50 sensors of series-co2 (81 kB of state, 22 kB of
-history) need 290 kB each, measured 278; of a series with 0.5 kB of state 114, measured 113."""
+"""The number of copies of a sensor's state and of its history of rows in memory: the data, and a
+snapshot of all sensors while it is written. With `SENSOR_BYTES`, each of 50 sensors of series-co2
+(81 kB of state, 22 kB of history) needs 290 kB (278 were measured); each of a series with 0.5 kB of
+state needs 114 kB (113 were measured)."""
 SENSOR_BYTES = 10_000
-"""Memory of a sensor's objects: 10.3 kB for each of 50 sensors of points with 16 bytes of state."""
+"""The bytes of a sensor's objects: 10.3 kB were measured for each of 50 sensors of points with 16
+bytes of state."""
 READ_SHARE = 0.15
-"""Share of the weights' file that is read in place: weights of no product, such as a bias."""
+"""The share of the weights' file that is read in place: weights that are not in products, such as a
+bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
-    """A part that we have not measured: from 0 to the most that others report."""
+    """Describes a part of memory that we have not measured: 0 to the most bytes others report."""
 
     name: Annotated[str, "What it is."]
     most_bytes: Annotated[Bytes, "The most that others report."]
@@ -155,13 +161,13 @@ CUDA = Unmeasured(
 )
 ENGINE_BYTES_PER_WEIGHT_BYTE = 5
 ENGINE_SCRATCH_BYTES = 16_000_000
-"""Upper bounds of TensorRT-RTX's engines: those of both presets have 3 to 4.7 bytes for each byte
-of weights (`benchmarks/memory/engine_build.py`), and up to 8.2 MB of scratch."""
+"""Upper bounds of the memory of TensorRT-RTX's engines: those of both presets take 3 to 4.7 bytes
+for each byte of weights (`benchmarks/memory/engine_build.py`), and up to 8.2 MB of scratch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Predicted memory of the process, by parts in the order of the module's docstring."""
+    """Holds the predicted memory of a process, part by part; the module's docstring lists them."""
 
     backend: Annotated[str, "Backend that it is for."]
     program: Annotated[str, "The kind of program: a Python program, or edgefold run."]
@@ -174,31 +180,31 @@ class Footprint:
 
     @property
     def needed_bytes(self) -> int:
-        """Anonymous memory of all parts."""
+        """Return the bytes of anonymous memory of all parts together."""
         return sum(part.needed_bytes for part in self.parts)
 
     @property
     def to_run_well_bytes(self) -> int:
-        """Needed memory, and the pages of files without which steps wait for a disk."""
+        """Return `needed_bytes` plus the pages of files without which steps wait for a disk."""
         return self.needed_bytes + sum(part.well_bytes for part in self.parts)
 
     @property
     def looks_like_bytes(self) -> tuple[int, int]:
-        """Memory that `top` shows, with libraries in small and in large blocks of page cache."""
+        """Return the bytes that `top` shows, with small and with large blocks of page cache."""
         low, high = (sum(part.seen_bytes[i] for part in self.parts) for i in (0, 1))
         return self.needed_bytes + low, self.needed_bytes + high
 
     @property
     def most_bytes(self) -> int:
-        """Memory to run well, with the most that is reported of the unmeasured parts."""
+        """Return the bytes to run well plus the most bytes that the unmeasured parts may take."""
         return self.to_run_well_bytes + sum(part.most_bytes for part in self.unmeasured)
 
     def part(self, name: str) -> int:
-        """Return the bytes that one part needs."""
+        """Return the bytes of anonymous memory that the part of this name needs."""
         return next(part.needed_bytes for part in self.parts if part.name == name)
 
     def of(self, n_processes: int) -> Footprint:
-        """Return the memory of several such processes, which share their pages of files."""
+        """Return the footprint of n such processes together, which share their pages of files."""
         return replace(
             self,
             parts=tuple(replace(p, needed_bytes=n_processes * p.needed_bytes) for p in self.parts),
@@ -223,13 +229,14 @@ def footprint(
     Args:
         manifest: The bundle's manifest.
         backend: A name of `edgefold.runtime.backends.registry`, or "auto".
-        present_bytes: Bytes that the process needs already, without onnxruntime; a caller's other
-            modules count too. The larger one of this and the table's figure counts.
-        architecture: A name as `platform.machine()` returns it; this machine's by default.
-        page_bytes: Page size of the kernel that will run it; this machine's by default.
+        present_bytes: The bytes that the process needs already, without onnxruntime; a caller's
+            other modules count too. The larger one of this number and the measured one is used.
+        architecture: A name as `platform.machine()` returns it; None stands for this machine.
+        page_bytes: The page size of the kernel that will run the process; None stands for this
+            machine's.
         program: `PYTHON` runs every step; `RUN` has further memory, and runs the steps of one row
             (with `--buffered` it also learns chunks, which only `PYTHON` counts).
-        slots: Number of sensors that share the stream, each with its state in a slot.
+        slots: The number of sensors that share the stream, each with its state in a slot.
 
     Raises:
         BackendError: The backend's name is unknown.
@@ -285,7 +292,7 @@ def footprint(
 
 
 def _activation_bytes(manifest: Manifest, program: str) -> int:
-    """Return the most activation bytes of a graph, among the graphs that the program runs."""
+    """Return the largest number of activation bytes among the graphs that the program runs."""
     graphs = manifest.memory_plan["graphs"]
     wide = program == PYTHON
     return max(
@@ -296,7 +303,7 @@ def _activation_bytes(manifest: Manifest, program: str) -> int:
 
 
 def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
-    """Sum the weight bytes of all sessions; a figure that lacks raises KeyError or TypeError."""
+    """Return the bytes of all sessions' weights; a missing figure raises KeyError or TypeError."""
     graphs = manifest.memory_plan["graphs"]
     return sum(
         int(graphs[name]["weights_bytes"])
@@ -306,7 +313,7 @@ def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
 
 
 def _slot_bytes(manifest: Manifest) -> int:
-    """Return one sensor's bytes: its state, its rows, and their copies in a snapshot."""
+    """Return the bytes that one sensor takes: state, history, and their copies in a snapshot."""
     from edgefold.runtime.series.features import SeriesFeatures
     from edgefold.runtime.series.spec import SeriesSpec
 
@@ -325,9 +332,10 @@ def require_within(
 
     Args:
         manifest: The bundle's manifest.
-        limit_bytes: Limit of the whole process, interpreter and libraries included.
-        backend: The backend that will open it. "auto" counts as the CPU. A GPU's unmeasured parts
-            count as 0 bytes, so that a bundle is refused only if it certainly needs too much.
+        limit_bytes: The limit of the whole process, interpreter and libraries included.
+        backend: The backend that will open the bundle. "auto" counts as the CPU. The unmeasured
+            parts of a GPU count as 0 bytes, so that a bundle is refused only if it certainly needs
+            too much.
         slots: See `footprint`.
 
     Returns:
@@ -364,13 +372,13 @@ def require_within(
 def advice(
     estimate: Footprint, limit_bytes: int, margin: float = 0.0, with_less_room: str = ""
 ) -> str:
-    """Advise what to change when an estimate exceeds a limit.
+    """Return a sentence that advises what to change when an estimate exceeds a limit.
 
     Args:
-        estimate: The estimate.
-        limit_bytes: The limit.
-        margin: Share of the estimate that is to stay free above it.
-        with_less_room: The manifest's advice to export a smaller buffer of points.
+        estimate: The estimated memory of the process.
+        limit_bytes: The limit in bytes that the estimate exceeds.
+        margin: The part of the estimate by which the advised limit is larger than it.
+        with_less_room: The manifest's advice to export a smaller buffer of points; "" without one.
     """
     parts = estimate.parts
     fixed = sum(p.needed_bytes for p in parts if p.name in ("process", "command", "runtime"))

@@ -1,10 +1,10 @@
-"""The states of several named sensors that take turns in one stream.
+"""Keep the states of several named sensors that share one stream, and exchange them.
 
     first sensor      its state is the stream's; it gets a slot when a second one comes
     several           each has a slot; a row makes its sensor's state the present one
 
-Slots are reserved at the start, or grow with the sensors. What else is kept of a sensor belongs to
-the caller, and gets into a snapshot together with its state.
+A slot is memory for one state. Slots are reserved at the start, or grow with the number of sensors.
+The caller keeps everything else of a sensor, and gives it to a snapshot together with the state.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
     from edgefold.runtime.stream.stream import Stream
 
 MOST_SENSORS = 10_000
-"""Sensors that may share one stream: a name in each row of a table may be none."""
+"""The largest number of sensors that share one stream; if there are more, a column that is taken
+for names probably holds no names."""
 PREFIX = "streams."
-"""Before the names of the sensors' arrays in a snapshot."""
+"""The prefix that a snapshot puts before the names of the sensors' arrays."""
 LISTED = 8
 
 
 class Keeper(Protocol):
-    """Keeps what a snapshot holds of one sensor next to its state."""
+    """Keeps the data of one sensor that a snapshot holds in addition to the sensor's state."""
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays; the shapes are the same for each sensor."""
+        """Return the arrays of this sensor by name; their shapes are equal for all sensors."""
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned; raises SnapshotError where it is damaged."""
+        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
 
 
 class NamedStates:
-    """Gives each name a slot for its state, and exchanges the stream's state with them.
+    """Gives each sensor's name a slot for its state, and exchanges the stream's state with slots.
 
     Args:
-        stream: Opened, and empty.
-        most: The most names that may come.
-        limit: The message for a name beyond them, with places for `{n}` and `{names}`.
-        are_reserved: Whether memory for all states is taken now.
+        stream: An open stream that has learned no points.
+        most: The largest number of names that may come.
+        limit: The message for one name too many, with places for `{n}` and `{names}`.
+        are_reserved: Whether memory for all `most` states is allocated now.
     """
 
     def __init__(self, stream: Stream, most: int, limit: str, are_reserved: bool = False):
@@ -63,17 +64,17 @@ class NamedStates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that have come, in the order of their first rows."""
+        """Return the names that have come, in the order of their first rows."""
         return tuple(self._numbers)
 
     @property
     def n(self) -> int:
-        """The number of names that have come."""
+        """Return how many names have come."""
         return len(self._numbers)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the reserved slots."""
+        """Return how many bytes the allocated slots take together; 0 without slots."""
         if self._slots is None:
             return 0
         return sum(array.nbytes for array in self._slots.arrays(self.most).values())
@@ -83,11 +84,11 @@ class NamedStates:
         return self._numbers.get(name)
 
     def turn_to(self, name: str) -> int:
-        """Make a sensor's state the stream's present one, a new sensor's too; returns its number.
+        """Make the state of a sensor, known or new, the stream's state; return the name's number.
 
         Raises:
-            DataError: There are as many names already as may come.
-            BackendError: The states could not be exchanged; the present one is kept.
+            DataError: The name is new, and as many names as may come have come already.
+            BackendError: The states could not be exchanged; the stream's state is kept.
         """
         number = self._numbers.get(name)
         if number is not None and number == self._present:
@@ -105,17 +106,17 @@ class NamedStates:
         return number
 
     def hold(self) -> None:
-        """Copy the present state into its slot, for `put_back`, a snapshot or another turn."""
+        """Copy the stream's state into its sensor's slot, for `put_back` or a snapshot."""
         if self._present is not None:
             self.stream.take(self._slots_for(self._present + 1), self._present)
 
     def put_back(self) -> None:
-        """Return to the state that `hold` has copied."""
+        """Replace the stream's state by the copy that `hold` made."""
         assert self._slots is not None and self._present is not None
         self.stream.put(self._slots, self._present)
 
     def _slots_for(self, n: int) -> StateSlots:
-        """Return slots for n states at least; they grow by a quarter, and keep what they hold."""
+        """Return slots for at least n states; new ones grow by a quarter and keep all states."""
         slots = self._slots
         n_before = 0 if slots is None else len(slots.n_points)
         if slots is None or n > n_before:
@@ -127,10 +128,10 @@ class NamedStates:
         return self._slots
 
     def arrays(self, keepers: Sequence[Keeper]) -> dict[str, Array]:
-        """Return what a snapshot must keep of all sensors, stacked, without the stream's own state.
+        """Return the arrays that a snapshot must keep of all n sensors, stacked along a first axis.
 
         Args:
-            keepers: One for each name that has come, in their order.
+            keepers: One keeper for each name that has come, in the order of the names.
         """
         self.hold()
         n = self.n
@@ -145,15 +146,15 @@ class NamedStates:
     def load(
         self, arrays: Mapping[str, Array], names: Sequence[str], keepers: Sequence[Keeper]
     ) -> None:
-        """Restore what `arrays` returned, before the first row.
+        """Restore the arrays that `arrays` returned; no row may have come before.
 
         Args:
-            arrays: The arrays of the snapshot, possibly among others.
+            arrays: The arrays of the snapshot, which may hold others too.
             names: The sensors' names, in the order of their first rows.
-            keepers: One for each name at least.
+            keepers: At least one keeper for each name, in the order of the names.
 
         Raises:
-            SnapshotError: There are more names than may come, or the arrays are not theirs.
+            SnapshotError: There are more names than may come, or the arrays do not fit them.
         """
         n = len(names)
         if n > self.most:
@@ -172,6 +173,6 @@ class NamedStates:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names for a message, as a terminal may show them."""
+    """Return the first names as text for a message, with characters escaped that do not print."""
     shown = ", ".join(plain(name) for name in names[:LISTED])
     return shown + (", ..." if len(names) > LISTED else "")

@@ -19,20 +19,20 @@ from edgefold.runtime.stream.points import PointBuffers
 from edgefold.runtime.stream.state_buffers import Commit, StateBuffers, Step
 
 FEW = 4
-"""A remainder of up to this many points is learned one by one: a padded chunk would take longer."""
+"""The largest remainder of points that is learned one by one: a padded chunk would take longer."""
 _new = tuple.__new__  # makes a `Commit` in a third of the time, which every update pays
 Points = Sequence[tuple[PointBuffers, Array]]
-"""Arrays of points, (B, n, columns), each with the buffers that scale it for a step."""
+"""Pairs of the buffers that scale points for a step, and an array of points (B, n, columns)."""
 
 
 class Learner:
-    """Runs steps on points and commits each run as a whole.
+    """Runs steps on points and commits each run as a whole: its result becomes the state.
 
     Args:
         state: The state that the steps change.
         one: The step that learns one point.
-        consolidate: The step that runs after every `every` points, or None.
-        every: Number of points between two consolidations.
+        consolidate: The step that brings sums in the state into an accurate form, or None.
+        every: The number of points between two runs of `consolidate`.
     """
 
     def __init__(self, state: StateBuffers, one: Step, consolidate: Step | None, every: int):
@@ -40,7 +40,7 @@ class Learner:
         self._consolidate, self._every = consolidate, every
 
     def run(self, step: Step) -> Commit:
-        """Run a step on the points in its buffers; returns the commit that it started from.
+        """Run a step on the points in its buffers, and return the commit from which it started.
 
         If a consolidation is due, it runs first and has its own commit: it changes the tensors of
         the state, but neither predictions nor the number of points.
@@ -64,7 +64,13 @@ class Learner:
         return at
 
     def commit(self, at: Commit, step: Step, n: int) -> None:
-        """Commit a step that ran on n points."""
+        """Make the result of a step that ran on n points the state.
+
+        Args:
+            at: The commit that `run` returned.
+            step: The step.
+            n: The number of points.
+        """
         sides, n_points, n_recent, _, first, n_waiting = at
         rows = step.rows
         self._state.at = _new(
@@ -74,7 +80,7 @@ class Learner:
             self._state.settled()
 
     def learn(self, step: Step, n: int) -> None:
-        """Learn the n points in a step's buffers."""
+        """Run a step on the n points in its buffers, and commit its result."""
         self.commit(self.run(step), step, n)
 
     def learn_each(self, points: Points, n: int) -> None:
@@ -93,7 +99,7 @@ class ChunkBuffer:
 
     Args:
         state: The state that the steps change.
-        learner: Runs the steps.
+        learner: The object that runs the steps.
         chunk: The step that learns many points.
         one: The step that learns one point.
     """
@@ -104,7 +110,7 @@ class ChunkBuffer:
         self._roles = [role for role in ("points.x", "points.y") if role in chunk.inputs]
 
     def learn(self, points: Points, n: int) -> None:
-        """Learn n points now; no other points wait."""
+        """Learn n points now, chunk by chunk; no other points may wait."""
         done = 0
         while done < n:
             count = min(n - done, self._chunk.width)
@@ -119,7 +125,7 @@ class ChunkBuffer:
             done += count
 
     def keep(self, points: Points, n: int) -> None:
-        """Let n points wait; every full chunk is learned."""
+        """Put n points into the buffer, where they wait; learn each chunk that becomes full."""
         state, width, done = self._state, self._chunk.width, 0
         while done < n:
             sides, n_points, n_recent, rows, first, n_waiting = state.at
@@ -132,7 +138,7 @@ class ChunkBuffer:
                 self.flush()
 
     def flush(self) -> None:
-        """Learn the points that wait; after an error the points not yet learned still wait."""
+        """Learn all waiting points; after an error, points that are not learned yet still wait."""
         at = self._state.at
         if not at.n_waiting:
             return
@@ -152,25 +158,25 @@ class ChunkBuffer:
         )
 
     def _place(self, points: Points, n: int, start: int, count: int, row: int) -> None:
-        """Scale `count` of n points, from `start` on, into the buffer from `row` on."""
+        """Scale `count` of n points, from number `start` on, into the buffer from `row` on."""
         for buffers, values in points:
             part = values if count == n else values[:, start : start + count]
             buffers.into(self._chunk.inputs[buffers.role][:, row : row + count], part)
 
     def _pass_on(self, row: int) -> None:
-        """Copy one row to the step that learns one point."""
+        """Copy one row of the buffer into the buffers of the step that learns one point."""
         for role in self._roles:
             self._one.inputs[role][:] = self._chunk.inputs[role][:, row : row + 1]
 
     def _show(self, count: int) -> None:
-        """Show the first `count` rows to the step, and mask the others."""
+        """Set the step's mask so that it learns the first `count` rows and ignores the others."""
         mask = self._chunk.inputs["points.mask"]
         mask.fill(0)
         mask[:, :count] = 1
 
 
 def require_finite(step: Step) -> None:
-    """Refuse a step whose arithmetic was not finite; raises StepRefusedError."""
+    """Raise StepRefusedError for a step whose arithmetic was not finite."""
     finite = step.finite
     if finite is None:
         return
@@ -184,7 +190,7 @@ def require_finite(step: Step) -> None:
 
 
 def require_slots(step: Step) -> None:
-    """Refuse a step that would write a row outside its ring; raises StepRefusedError."""
+    """Raise StepRefusedError for a step that would write a row to a place outside its ring."""
     for slots, n_slots, name in step.slots:
         if slots.size == 1:  # one stream: an eighth of the time of the reductions
             sound = 0 <= slots.item() < n_slots
@@ -199,7 +205,7 @@ def require_slots(step: Step) -> None:
 
 
 def refuse_overflow(manifest: Manifest, n_points: int, n: int) -> NoReturn:
-    """Raise CapacityError: the state holds `n_points` and has no room for n more."""
+    """Raise the CapacityError of a state that holds `n_points` and has no room for n more."""
     left = manifest.capacity - n_points
     raise CapacityError(
         f"{n} more points were given, and the state has room for {left}: it holds at most "

@@ -17,18 +17,22 @@ from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.stream.state_buffers import Step
 
 N_AT_ONCE = 1 << 14
-"""Numbers that are checked in one piece before several runs: 128 KiB, however long the array."""
+"""How many numbers are checked at once before several runs: 128 KiB, however long the array is."""
 
 
 class PointBuffers:
-    """Scales raw values into a graph's buffer, in float64, and refuses bad values.
+    """Scales a caller's values into a graph's input buffer, in float64, and refuses bad values.
 
     Args:
-        width: The most points of one call.
+        role: The role of the graph inputs that are filled, such as "points.x".
+        scaling: The shift and scale of each column.
+        n_streams: B, the number of streams.
+        width: The largest number of points of one call.
+        is_used: Whether any graph has such an input.
         limit: The largest scaled value that is accepted; the prediction kind's `largest_input`.
 
     Attributes:
-        role: Role of the graph's inputs that it fills.
+        role: The role of the graph inputs that are filled.
         name: The array's name in messages, "x" or "y".
         is_used: Whether any graph has such an input; if not, values are not read.
     """
@@ -58,9 +62,14 @@ class PointBuffers:
     def taken(
         self, call: str, values: ArrayLike | None, bare: bool = False
     ) -> tuple[Array | None, int | None]:
-        """Return a caller's values as (B, n, columns), and n; None where the model takes none.
+        """Return a caller's values as (B, n, columns), and n; both are None if there are none.
 
-        An array is not copied. With `bare`, one row may lack the axis n.
+        An array is not copied. If no graph reads the values, only n is returned.
+
+        Args:
+            call: The name of the caller's method, for messages.
+            values: The caller's array; None if the model takes no such values.
+            bare: Whether a single row may lack the axis n.
 
         Raises:
             ShapeError: The values are not rows of `n_columns` numbers; the message names `call`.
@@ -90,7 +99,13 @@ class PointBuffers:
         return (rows if self.is_used else None), shape[-2]
 
     def into(self, target: Array, raw: Array) -> None:
-        """Scale raw (B, n, columns), n up to the width, into target; an error changes nothing."""
+        """Scale raw values (B, n, columns) into a target of the same shape.
+
+        n is at most the width.
+
+        Raises:
+            ValueRefusedError: A value is NaN, infinite or too large; the target is unchanged.
+        """
         n = raw.shape[1]
         scaled = self._row if n == 1 else self._scratch[:, :n]
         if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
@@ -107,7 +122,7 @@ class PointBuffers:
         target[...] = scaled
 
     def require_sound(self, raw: Array, start: int) -> None:
-        """Refuse bad values; raw's first row is the caller's row `start`."""
+        """Raise ValueRefusedError for bad values; raw begins at the caller's row `start`."""
         if not (np.abs((raw - self._shift) / self._scale) <= self._limit).all():
             self._explain(raw, start)
 
@@ -126,7 +141,7 @@ class PointBuffers:
 def require_sound(points: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
     """Refuse bad values among n rows (B, n, columns) before the first of several runs commits.
 
-    Its memory does not grow with n.
+    The memory that this takes does not grow with n.
 
     Raises:
         ValueRefusedError: The message names the first bad row.
@@ -138,14 +153,14 @@ def require_sound(points: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
 
 
 class _Views(NamedTuple):
-    """Views of one tensor of a prediction, before and after scaling.
+    """Holds views of one tensor of a prediction, in scaled units and in the caller's units.
 
     Attributes:
         name: The tensor's name.
-        scaled: View of a step's output buffer, (B, M, *shape).
-        raw: View of the buffer in the caller's units, (B, M, *shape).
-        scale: Factor that brings scaled numbers to the caller's units; None leaves them unchanged.
-        shift: Number to add after the scale; None adds nothing.
+        scaled: The view of a step's output buffer, (B, M, *shape).
+        raw: The view of the buffer in the caller's units, (B, M, *shape).
+        scale: The factor that brings scaled numbers to the caller's units; None changes nothing.
+        shift: The number to add after the scale; None adds nothing.
         bound: The largest size that counts as finite; None checks nothing.
     """
 
@@ -158,7 +173,7 @@ class _Views(NamedTuple):
 
 
 class RawPredictions:
-    """Returns predictions to the caller's units, in its own buffers."""
+    """Converts predictions from scaled units to the caller's units, into buffers of its own."""
 
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
@@ -181,10 +196,10 @@ class RawPredictions:
         self._m, self._views = 0, list[_Views]()
 
     def of(self, step: Step, m: int) -> Prediction:
-        """Return the prediction for m targets from a step's output buffers.
+        """Return the prediction for m targets, in the caller's units, from a step's output buffers.
 
         Raises:
-            StepRefusedError: It is not finite.
+            StepRefusedError: The prediction is not finite.
         """
         if step is not self._step or m != self._m:
             self._step, self._m, self._views = step, m, self._views_of(step, m)
@@ -215,7 +230,7 @@ class RawPredictions:
         ]
 
     def release(self) -> None:
-        """Drop the references to the step's buffers."""
+        """Drop the references to the step's buffers, so that their memory can be freed."""
         self._step, self._views = None, []
 
 
@@ -237,7 +252,7 @@ def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:
 
 
 def _is_masked(values: Any) -> bool:
-    """Whether a masked array, or a list of masked arrays, hides a value."""
+    """Return whether a masked array of numpy, or a list of such arrays, hides a value."""
     if isinstance(values, (list, tuple)):
         return any(map(_is_masked, values))
     return isinstance(values, np.ma.MaskedArray) and bool(np.any(values.mask))

@@ -1,6 +1,9 @@
-"""Query: bring the cache up to date where it is stale, then predict; the state is only read.
+"""Answer queries: bring the cache up to date if it is stale, then predict; only read the state.
 
 [state] ──> refresh, if a commit came since ──> [cache] ──> query ──> prediction
+
+The cache holds tensors that `refresh` computes from the state. It is stale if a commit (a result
+that became the state) came after it was computed.
 """
 
 from __future__ import annotations
@@ -24,11 +27,11 @@ class Predictor:
         manifest: The bundle's manifest.
         state: The state, which is only read.
         steps: All steps by name.
-        chunks: The buffer where points may wait; a query learns them first.
+        chunks: The buffer where points may wait, which a query learns first; None without one.
 
     Attributes:
-        targets: Checks and scales targets.
-        predictions: Returns predictions to the caller's units.
+        targets: The buffers that check and scale targets.
+        predictions: The buffers in which predictions return to the caller's units.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Predictor:
         self.predictions = RawPredictions(manifest, widest)
 
     def refresh(self) -> Commit:
-        """Learn the points that wait, compute the cache if it is stale; returns the last commit."""
+        """Learn waiting points, compute the cache if it is stale, and return the last commit."""
         at = self._state.at
         if at is self._cached:  # no point waits then, and all rows are in their places
             return at
@@ -74,7 +77,7 @@ class Predictor:
         return at
 
     def query(self, x: ArrayLike | None) -> Prediction:
-        """Predict at new inputs; `Stream.query` describes arguments and errors."""
+        """Predict at the target inputs x; `Stream.query` describes arguments and errors."""
         rows, n = self.targets.taken("query", x)
         m = 1 if n is None else n
         widest = self._queries[-1].width

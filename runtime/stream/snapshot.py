@@ -1,7 +1,7 @@
-"""Write and read a stream's state on disk: replace it as a whole, refuse foreign or damaged files.
+"""Write and read snapshots of a stream's state: replace files as a whole, refuse damaged ones.
 
-A snapshot is an .npz without pickles. It holds the state's tensors, the caller's own arrays, and
-a JSON record with the bundle's hash, the number of points and a SHA-256 over everything else.
+A snapshot is an .npz file without pickles. It holds the state's tensors, the caller's own arrays,
+and a JSON record with the bundle's hash, the number of points and a SHA-256 over everything else.
 
 The SHA-256 detects damage. It does not prove who wrote the file: anybody can compute a new one. So
 every figure in a file is checked before it is used: sizes before anything is read, types and
@@ -32,22 +32,24 @@ from edgefold.runtime.npz import MOST_MEMBERS, read_npz
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"
-"""The first bytes of an .npz."""
+"""The first bytes of an .npz file."""
 RECORD_BYTES = 1 << 16
 MOST_POINTS = 1 << 62
-"""Upper limit of a count of points: an int64 holds it, with the waiting points."""
+"""The upper limit of a count of points: an int64 holds it together with the waiting points."""
 EXTRA_BYTES = 1 << 30
-"""The most that the caller's arrays may take: a file that declares more is not one of ours."""
+"""The most bytes that the caller's arrays may take: a file that declares more is not a snapshot."""
 START_OVER = "use an older copy, or remove it to start over."
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """The facts that a snapshot holds besides its arrays.
+    """Holds the facts that a snapshot contains in addition to its arrays.
 
     Attributes:
-        n_points: Number of points in the state.
-        n_recent: Number of points since the last consolidation.
+        bundle_hash: The hash of the bundle to which the state belongs.
+        n_points: The number of points in the state.
+        n_recent: The number of points since the last consolidation.
+        schema: The version of the snapshot's format.
     """
 
     bundle_hash: str
@@ -57,7 +59,7 @@ class SnapshotRecord:
 
     @property
     def is_sound(self) -> bool:
-        """Whether types and counts are possible for a stream."""
+        """Return whether the types and counts are possible for a stream."""
         counts = (self.n_recent, self.n_points)
         integers = all(type(number) is int for number in (*counts, self.schema))
         ordered = integers and 0 <= self.n_recent <= self.n_points < MOST_POINTS
@@ -71,9 +73,14 @@ def write_snapshot(
     extra: Mapping[str, Array],
     not_finite: Collection[str] = (),
 ) -> None:
-    """Replace a snapshot file as a whole by a state and the caller's arrays, `extra`.
+    """Write a snapshot file as a whole, in place of an older one.
 
-    Tensors whose names are in `not_finite` may hold infinity and NaN.
+    Args:
+        path: The file.
+        record: The facts about the state.
+        state: The tensors of the state, by name.
+        extra: The caller's own arrays, by name.
+        not_finite: The names of tensors that may hold infinity and NaN.
 
     Raises:
         SnapshotError: The file system refused, or the snapshot could not be read again; the old
@@ -113,7 +120,7 @@ def write_snapshot(
 
 
 def _require_file(path: Path) -> None:
-    """Refuse a folder, a device, a pipe, or a path that cannot exist."""
+    """Raise SnapshotError for a folder, a device, a pipe, or a path that cannot exist."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -128,12 +135,12 @@ def _require_file(path: Path) -> None:
 def read_snapshot(
     path: Path, manifest: Manifest, not_finite: Collection[str] = ()
 ) -> tuple[SnapshotRecord, dict[str, Array], dict[str, Array]]:
-    """Read a snapshot's record, the state and the caller's arrays.
+    """Read a snapshot, and return its record, the state's tensors and the caller's arrays by name.
 
     Args:
-        path: A file that anybody may have made.
-        manifest: Manifest of the bundle that the state is for.
-        not_finite: Tensors that may hold infinity and NaN.
+        path: The file, which anybody may have made.
+        manifest: The manifest of the bundle that will continue from the state.
+        not_finite: The names of tensors that may hold infinity and NaN.
 
     Raises:
         SnapshotError: The file is missing, damaged, of another schema or another bundle, or holds
@@ -207,7 +214,7 @@ def _n_bytes(tensor: StateTensor) -> int:
 
 
 def _bad_tensors(state: Mapping[str, Array], not_finite: Collection[str]) -> list[str]:
-    """Return the names of tensors that hold infinity or NaN and must not."""
+    """Return the names of tensors that hold infinity or NaN although they must not."""
     names = (name for name in sorted(state) if name not in not_finite)
     return [name for name in names if not np.isfinite(state[name]).all()]
 

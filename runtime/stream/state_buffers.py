@@ -1,17 +1,19 @@
 """Allocate the state's buffers, and bind the steps to them.
 
-Each state tensor has two buffers: a step reads one and writes the other. Tensors that are always
-written together form a group, and one bit per group says which side is current. Every step is bound
-at open to every combination of sides that it can meet. A commit replaces one tuple by one
-assignment, so that an interrupt between any two lines finds all of the commit or nothing:
+Each state tensor has two buffers, called its sides 0 and 1: a step reads one and writes the other.
+Tensors that are always written together form a group, and one bit per group says which side is
+current. Every step is bound at open to every combination of sides that it can meet. A commit makes
+a step's result the state: it replaces one tuple by one assignment, so that an interrupt between any
+two lines finds all of the commit or nothing:
 
     at = Commit(sides ^ step.flip, n_points + 1, ...)
 
-A ring has one buffer: a step computes one new row in a buffer of its own, and after the commit that
-row is written to its place: over the oldest row, or where the step says, for each stream. The
-commit names the rings whose row must still be written. That happens at once, or after an interrupt
-or an error when the state is read next: until another step runs, the row and its slots are there,
-and writing a row twice changes nothing.
+A ring, a tensor that holds the last rows, has one buffer: a step computes one new row in a separate
+buffer, and after the commit that row is written to its place in the ring: over the oldest row, or
+for each stream where the step's output `slots` says. The commit names the rings whose row must
+still be written. That happens at once, or after an interrupt or an error when the state is read
+next: until another step runs, the row and its slots are there, and writing a row twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ from edgefold.runtime.errors import ValueRefusedError
 
 
 class RingRow(NamedTuple):
-    """A new row of a ring that a step computes.
+    """Says in which ring, and at which place, the new row that a step computes must be written.
 
     Attributes:
         ring: The ring's name.
-        slots: The step's output with the place for each stream, (B,); None where the row follows
-            the one before.
+        slots: The step's output with the row's place in the ring for each stream, (B,); None if the
+            row's place is the next one.
     """
 
     ring: str
@@ -43,15 +45,15 @@ class RingRow(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The values that a commit changes; always replaced as a whole.
+    """Holds the values that a commit changes; it is always replaced as a whole.
 
     Attributes:
-        sides: Bit g says which buffer of group g is current.
-        n_points: Number of points in the state.
-        n_recent: Number of points since the last consolidation.
-        rows: Rows that were committed and perhaps not yet written to their places.
-        first: Row of the first waiting point in the buffer of chunks.
-        n_waiting: Number of points in the buffer of chunks that are not yet in the state.
+        sides: An integer whose bit g says which buffer of group g is current.
+        n_points: The number of points in the state.
+        n_recent: The number of points since the last consolidation.
+        rows: The rows that were committed and perhaps not yet written to their places.
+        first: The row of the first waiting point in the buffer of chunks.
+        n_waiting: The number of points in the buffer of chunks that are not yet in the state.
     """
 
     sides: int
@@ -63,15 +65,15 @@ class Commit(NamedTuple):
 
 
 class StateBuffers:
-    """Two buffers for each state tensor, one for each ring and each tensor of the cache.
+    """Holds two buffers for each state tensor, and one for each ring and each tensor of the cache.
 
-    Every change of the state, also by `load`, is written to the other side and committed by
-    replacing `at`: a change that fails on the way leaves the state as it was.
+    Every change of the state, also by `load`, is written to the side that is not current and
+    committed by replacing `at`: a change that fails on the way leaves the state as it was.
 
     Attributes:
         at: The last commit.
-        rows: For each ring, the buffer that steps write its new row to.
-        not_finite: Names of tensors that hold infinity or NaN already before the first point.
+        rows: For each ring, the buffer to which steps write its new row.
+        not_finite: The names of tensors that hold infinity or NaN already before the first point.
     """
 
     def __init__(self, manifest: Manifest, backend: Backend):
@@ -95,11 +97,11 @@ class StateBuffers:
         self._settled = self.at  # the commit whose rows are in their places
 
     def side(self, name: str, sides: int) -> int:
-        """Return the number of a tensor's current buffer, 0 or 1, for all groups' sides."""
+        """Return the number of a tensor's current buffer, 0 or 1; see `Commit.sides`."""
         return sides >> self.group_of[name] & 1
 
     def settled(self) -> Commit:
-        """Write committed rows to their places, if that was not done; returns the last commit.
+        """Write committed rows to their places, if that was not done; return the last commit.
 
         Raises:
             BackendError: A row could not be written; the next call tries again.
@@ -120,20 +122,29 @@ class StateBuffers:
         return at
 
     def read(self) -> dict[str, Array]:
-        """Return copies of the current state's tensors."""
+        """Return copies of the current state's tensors, by name."""
         sides = self.settled().sides
         return {name: pair[self.side(name, sides)].read() for name, pair in self.pairs.items()}
 
     def reset(self, seeds: Array | None = None) -> None:
-        """Return to the state before the first point; seeds, (B,), stay until the next ones."""
+        """Return to the state before the first point.
+
+        Args:
+            seeds: The seed of each stream, (B,), kept for later resets; None keeps the last ones.
+        """
         if seeds is not None:
             self._initial = {**self._initial, SEED: seeds}
         self.load(self._initial, 0, 0)
 
     def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
-        """Take over a state whose names, shapes and dtypes the caller has checked.
+        """Replace the state; names, shapes and types of the tensors must be right.
 
         Waiting points are dropped.
+
+        Args:
+            state: The tensors of the new state, by name.
+            n_points: The number of points in it.
+            n_recent: The number of points in it since the last consolidation.
         """
         last, sides = self.at, self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
@@ -155,7 +166,7 @@ class StateBuffers:
 
     @property
     def n_bytes(self) -> int:
-        """Size of all state and cache buffers."""
+        """Return how many bytes all buffers of the state and the cache take together."""
         buffers = [*self.rows.values(), *self.cache.values()]
         for name, pair in self.pairs.items():
             buffers += pair[:1] if name in self._rings else pair
@@ -163,11 +174,15 @@ class StateBuffers:
 
 
 def seeds_of(manifest: Manifest, seed: int | Sequence[int]) -> Array:
-    """Return each stream's seed, (B,); one number is the same for all.
+    """Return the seed of each stream, (B,).
+
+    Args:
+        manifest: The bundle's manifest.
+        seed: One seed for all streams, or one for each.
 
     Raises:
-        ValueRefusedError: The bundle takes no seed, or these are not whole numbers from 0 to
-            2**63 - 1, one or as many as there are streams.
+        ValueRefusedError: The bundle takes no seed, or the seeds are not whole numbers from 0 to
+            2**63 - 1, or not as many as there are streams.
     """
     if not manifest.takes_seed:
         raise ValueRefusedError(
@@ -198,23 +213,23 @@ def _row_of(ring: StateTensor) -> StateTensor:
 
 
 def _groups(manifest: Manifest) -> dict[str, int]:
-    """Number the sets of state tensors that are written by the same graphs."""
+    """Return each state tensor's group number, equal for tensors that the same graphs write."""
     numbers: dict[frozenset[str], int] = {}
     written = writers(manifest)
     return {name: numbers.setdefault(by, len(numbers)) for name, by in written.items()}
 
 
 class Step:
-    """One graph, its own input and output buffers, and its binding for every combination of sides.
+    """Runs one graph, with its own input and output buffers, on every combination of sides.
 
     Attributes:
         inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
             mask is (B, width).
         outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
-        finite: One number per stream, finite if the step's arithmetic was; None if the graph has
-            no such output.
-        flip: Bits of the groups that the step writes.
-        rows: The rows of rings that the step computes.
+        finite: An output with one number per stream, finite if the step's arithmetic was; None if
+            the graph has no such output.
+        flip: The bits of the groups that the step writes.
+        rows: The new rows of rings that the step computes.
         slots: For each row whose place the step chooses: the output with the places, (B,), the
             ring's number of places, and the ring's name.
     """
@@ -259,11 +274,11 @@ class Step:
             self._bound[sides] = backend.bind(graph, _buffers_of(graph, state, sides))
 
     def run(self, sides: int) -> None:
-        """Compute the outputs from the current side of the state; nothing is committed."""
+        """Compute the outputs from the current side of the state, and commit nothing."""
         self._bound[sides & self._mask]()
 
     def release(self) -> None:
-        """Drop the references to bindings and buffers."""
+        """Drop the references to bindings and buffers, so that their memory can be freed."""
         self._bound.clear()
         self.inputs.clear()
         self.outputs.clear()

@@ -1,4 +1,4 @@
-"""Reset, save, restore and exchange a stream's state."""
+"""Reset, save, restore and exchange the state of a stream as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StateKeeper(OneCaller):
-    """The part of `edgefold.runtime.stream.stream.Stream` that handles the state as a whole.
+    """Handles the state as a whole, as a part of `edgefold.runtime.stream.stream.Stream`.
 
     Attributes:
         manifest: The bundle's manifest.
@@ -34,10 +34,11 @@ class StateKeeper(OneCaller):
 
     @one_call
     def reset(self, seed: int | Sequence[int] | None = None) -> None:
-        """Forget every point, buffered ones included.
+        """Forget all points, including those that wait in a buffer.
 
         Args:
-            seed: As in `open`; None keeps the last seed.
+            seed: The seed of the model's random numbers, as in `Stream.open`; None keeps the last
+                seed.
 
         Raises:
             ValueRefusedError: The bundle takes no seed, or not this one; nothing changed.
@@ -46,11 +47,13 @@ class StateKeeper(OneCaller):
 
     @one_call
     def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
-        """Write a snapshot atomically; buffered points are learned first.
+        """Learn waiting points and write a snapshot of the state to a file, atomically.
 
         Args:
-            path: File to write; replaced only once the new snapshot is whole and on disk.
-            extra: The caller's own arrays, saved in the same file and returned by `restore`.
+            path: The file; an older one is replaced only when the new snapshot is whole and on
+                disk.
+            extra: The caller's own arrays by name, which are saved in the same file and returned by
+                `restore`.
 
         Raises:
             SnapshotError: The file system refused, the state is not finite, or `extra` is larger
@@ -65,7 +68,7 @@ class StateKeeper(OneCaller):
 
     @one_call
     def restore(self, path: str | Path) -> dict[str, Array]:
-        """Take over a snapshot's state; the present state is lost. Returns the caller's arrays.
+        """Replace the state by that of a snapshot, and return the arrays `extra` of `save`.
 
         A file that is damaged, or that no stream of this bundle can have written, is refused. If
         somebody changed the numbers and the checksum, the change is not noticed; if the numbers
@@ -74,7 +77,7 @@ class StateKeeper(OneCaller):
         Raises:
             SnapshotError: The file is missing, damaged, of another bundle, or not finite; the
                 state does not change.
-            BackendError: The state could not be written; it does not change.
+            BackendError: The new state could not be written; the state does not change.
         """
         buffers = self._state
         record, state, extra = read_snapshot(Path(path), self.manifest, buffers.not_finite)
@@ -85,8 +88,12 @@ class StateKeeper(OneCaller):
     def take(self, slots: StateSlots, index: int) -> None:
         """Learn waiting points and copy the state into a slot; on an error the slot is unchanged.
 
+        Args:
+            slots: The slots, made for the same bundle.
+            index: The number of the slot, from 0 on.
+
         Raises:
-            SnapshotError: The slots are of another bundle, or there is no slot of this number.
+            SnapshotError: The slots belong to another bundle, or no slot has this number.
             BackendError, StepRefusedError: The state could not be updated or read.
         """
         self._learn_waiting()
@@ -95,15 +102,20 @@ class StateKeeper(OneCaller):
 
     @one_call
     def put(self, slots: StateSlots, index: int) -> None:
-        """Replace the state by that of a slot; on an error it does not change.
+        """Replace the state by the one in a slot; on an error the state does not change.
+
+        Args:
+            slots: The slots, made for the same bundle.
+            index: The number of the slot, from 0 on.
 
         Raises:
-            SnapshotError, BackendError: As in `take`; or the state could not be written.
+            SnapshotError: The slots belong to another bundle, or no slot has this number.
+            BackendError: The state could not be written.
         """
         self._state.load(*slots.read(index, self.manifest.bundle_hash))
 
     @one_call
     def state(self) -> dict[str, Array]:
-        """Learn waiting points and return copies of the state's tensors, for tests and tools."""
+        """Learn waiting points and return copies of the state's tensors by name, for tests."""
         self._learn_waiting()
         return self._state.read()

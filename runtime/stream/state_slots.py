@@ -2,9 +2,9 @@
 
     sensor a's row ──> take the state of b into its slot ──> put the state of a ──> query, update
 
-So a bundle of one stream serves many sensors in turn: its graphs, weights and buffers exist once,
-and each sensor adds one copy of the state. `edgefold.runtime.stream.stream.Stream` does the
-copying.
+So a bundle of one stream serves many sensors, one row after the other: its graphs, weights and
+buffers exist once, and each sensor adds one copy of the state. The methods `take` and `put` of
+`edgefold.runtime.stream.stream.Stream` do the copying.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ POINTS = ("n_points", "n_recent")
 
 
 class StateSlots:
-    """Fixed memory for n states of one bundle; each begins as the state before the first point.
+    """Holds n states of one bundle in fixed memory; each slot begins as the state without points.
 
     Args:
         manifest: The bundle's manifest.
-        n: Number of slots, from 1 on.
+        n: The number of slots, at least 1.
 
     Attributes:
-        bundle_hash: Hash of the bundle whose states these are.
-        n_points: Number of points in each state, (n,).
-        n_recent: Number of points of each since its last consolidation, (n,).
+        bundle_hash: The hash of the bundle to which the states belong.
+        n_points: The number of points in each state, (n,).
+        n_recent: The number of points in each state since its last consolidation, (n,).
     """
 
     def __init__(self, manifest: Manifest, n: int):
@@ -49,14 +49,18 @@ class StateSlots:
         self.n_points, self.n_recent = np.zeros((2, n), np.int64)
 
     def state(self, index: int) -> dict[str, Array]:
-        """Return a slot's tensors: views, which the next `keep` overwrites."""
+        """Return views of a slot's tensors by name; the slot's next `keep` overwrites them."""
         return {name: tensors[index] for name, tensors in self._tensors.items()}
 
     def read(self, index: int, bundle_hash: str) -> tuple[dict[str, Array], int, int]:
-        """Return a slot's tensors, `n_points` and `n_recent`, for a stream of a bundle.
+        """Return views of a slot's tensors by name, and its `n_points` and `n_recent`.
+
+        Args:
+            index: The number of the slot, from 0 on.
+            bundle_hash: The hash of the bundle of the stream that will get the state.
 
         Raises:
-            SnapshotError: The slots are of another bundle, or there is no slot of this number.
+            SnapshotError: The slots belong to another bundle, or no slot has this number.
         """
         self._require(index, bundle_hash)
         return self.state(index), int(self.n_points[index]), int(self.n_recent[index])
@@ -69,7 +73,18 @@ class StateSlots:
         n_points: int,
         n_recent: int,
     ) -> None:
-        """Copy a state into a slot; an interrupt leaves the slot unchanged. Raises as `read`."""
+        """Copy a state into a slot; an interrupt leaves the slot unchanged.
+
+        Args:
+            index: The number of the slot, from 0 on.
+            bundle_hash: The hash of the bundle to which the state belongs.
+            state: The tensors of the state, by name.
+            n_points: The number of points in the state.
+            n_recent: The number of points in it since the last consolidation.
+
+        Raises:
+            SnapshotError: The slots belong to another bundle, or no slot has this number.
+        """
         self._require(index, bundle_hash)
         values: list[tuple[Array, Any]] = [
             *((tensors, state[name]) for name, tensors in self._tensors.items()),
@@ -93,16 +108,16 @@ class StateSlots:
             raise SnapshotError(f"slot {index} was asked for, and there are {n}: 0 to {n - 1}.")
 
     def arrays(self, n: int) -> dict[str, Array]:
-        """Return views of the first n slots by name, for a snapshot."""
+        """Return views of all tensors and counts of the first n slots, by name, for a snapshot."""
         states = {f"state.{name}": tensors[:n] for name, tensors in self._tensors.items()}
         return {**states, **{name: getattr(self, name)[:n] for name in POINTS}}
 
     def load(self, arrays: Mapping[str, Any], n: int) -> None:
-        """Take over the arrays that `arrays` returned for n slots; a refusal changes nothing.
+        """Copy the arrays that `arrays` returned for n slots into the first n; or change nothing.
 
         Raises:
-            SnapshotError: Arrays are missing, of another shape or type, or hold impossible values:
-                infinity where no state begins with it, or counts that no stream can have.
+            SnapshotError: Arrays are missing, have another shape or type, or hold impossible
+                values: infinity where no state begins with it, or counts that no stream can have.
         """
         places = self.arrays(n)
         for name, place in places.items():

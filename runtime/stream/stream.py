@@ -1,11 +1,11 @@
-"""Run a model: points go in, predictions come out, in memory that was all allocated at open.
+"""Run a model: take points and give predictions, in memory that is all allocated at open.
 
     learning    condition, update ──> [state] ──> refresh, if the cache is stale ──> query
     filtering   step ──> [state], prediction
 
-`Stream` owns the state; a backend only runs graphs on bound buffers. One call runs at a time, and
-in the process that opened the stream (`edgefold.runtime.stream.call_guard`). After an error or
-Ctrl-C the state is as it was before the call or as it is after it
+`Stream` owns the state; a backend only runs graphs on bound buffers. Only one call runs at a time,
+and only in the process that opened the stream (`edgefold.runtime.stream.call_guard`). After an
+error or Ctrl-C, each step of a call is either fully in the state or not at all
 (`edgefold.runtime.stream.point_updates`).
 """
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 class Stream(JointPrediction):
-    """A bundle opened for running. Use as a context manager, or call `close`.
+    """Runs an opened bundle and holds its state; use it as a context manager, or call `close`.
 
-    Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for more, in
-    the caller's units. Where a model takes no x or no y, leave it out.
+    Arrays are (n, X) and (n, Y) for a bundle of one stream, (B, n, X) and (B, n, Y) for B > 1
+    streams, in the caller's units. If a model takes no x or no y, leave it out.
 
-    Threads may take turns. A call while another one runs, also from a signal's handler, raises
-    BusyError and changes nothing. In a fork of the process every call raises ClosedError, and
-    `close` releases nothing: open the bundle again there.
+    Several threads may call one after the other. A call while another one runs, also from a
+    signal's handler, raises BusyError and changes nothing. In a fork of the process every call
+    raises ClosedError, and `close` releases nothing: open the bundle again there.
     """
 
     def __init__(
@@ -117,22 +117,24 @@ class Stream(JointPrediction):
         Args:
             path: The bundle's folder.
             backend: "auto", or a name of `edgefold.runtime.backends.registry`.
-            threads: CPU threads of one step.
-            buffered: Collect points and learn them chunk by chunk, or when a query or a save asks.
-            memory_limit: Bytes that this process may need, judged before anything is opened.
-            engine: How TensorRT builds, keeps and launches its engines.
-            slots: Number of `StateSlots` that the caller will make: the limit counts them too.
+            threads: The number of CPU threads that one step uses.
+            buffered: Whether points are collected and learned chunk by chunk, or when a query or a
+                save needs them.
+            memory_limit: The number of bytes that this process may need, checked before anything is
+                opened; None checks nothing.
+            engine: Options that say how TensorRT builds, keeps and launches its engines.
+            slots: The number of `StateSlots` that the caller will make; the limit counts them too.
             expect_hash: The bundle's hash; any other bundle is refused.
-            trusted_keys: Public keys, files or bytes; a bundle that none of them has signed is
+            trusted_keys: Public keys, as files or bytes; a bundle that none of them has signed is
                 refused.
-            seed: Seed of the model's random numbers, if it computes any: one for all streams or
-                one for each. None is the bundle's own, 0.
+            seed: The seed of the model's random numbers, if it computes any: one for all streams or
+                one for each. None is the bundle's own seed, 0.
 
         Raises:
             BundleError: The bundle is missing, damaged, changed or refused.
             KeyFileError: A key cannot be read.
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
-            MemoryLimitError: The plan exceeds the limit; the message breaks it down.
+            MemoryLimitError: The estimated memory exceeds the limit; the message lists its parts.
             ValueRefusedError: The bundle takes no seed, or not this one.
         """
         if expect_hash is None and trusted_keys is None:
@@ -158,7 +160,9 @@ class Stream(JointPrediction):
         self.close()
 
     def close(self) -> None:
-        """Release the backend; a second call does nothing. Points that still wait are lost.
+        """Release the backend and all buffers; a second call does nothing.
+
+        Buffered points that still wait are lost.
 
         Raises:
             BackendError: Something could not be released; everything else was.
@@ -183,18 +187,21 @@ class Stream(JointPrediction):
 
     @property
     def n_points(self) -> int:
-        """Number of points taken so far, per stream, buffered ones included."""
+        """Return how many points each stream has taken so far, including buffered ones."""
         at = self._state.at
         return at.n_points + at.n_waiting
 
     @property
     def room(self) -> int | None:
-        """Number of points that can still be learned; None where any number can be."""
+        """Return how many points can still be learned; None if there is no limit."""
         return None if self._most is None else self._most - self.n_points
 
     @property
     def buffer_bytes(self) -> int:
-        """Size of all fixed buffers: state, cache, points, predictions; twice after `sample`."""
+        """Return the bytes of all buffers: state, cache, points, predictions.
+
+        After the first `sample` the buffers of the copy are included.
+        """
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
         copy = 0 if self._copy is None else self._copy.buffer_bytes
@@ -210,21 +217,21 @@ class Stream(JointPrediction):
     # Learning -----------------------------------------------------------------------------------
 
     def condition(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
-        """Learn a history of any length, a chunk at a time; `update` under another name."""
+        """Learn a history of any length, chunk by chunk; the same as `update`."""
         self.update(x, y)
 
     @one_call_of_points
     def update(self, x: ArrayLike | None = None, y: ArrayLike | None = None) -> None:
-        """Learn new points, any number of them.
+        """Learn any number n of new points.
 
-        One point runs the update graph; more run the condition graph chunk by chunk, where the
-        bundle has one. Every run commits as a whole: on an error, or when Ctrl-C interrupts,
-        `n_points` is the number of points that the state holds. Memory does not grow with n: a
-        history in a memory-mapped file is read twice, once to check all values, once to learn them.
+        One point runs the update graph; more run the condition graph chunk by chunk, if the bundle
+        has one. Every run commits as a whole: on an error, or when Ctrl-C interrupts, `n_points` is
+        the number of points that the state holds. Memory does not grow with n: a history in a
+        memory-mapped file is read twice, once to check all values, once to learn them.
 
         Args:
             x: Inputs, (n, X) or (B, n, X); leave it out if X is 0.
-            y: Outputs, (n, Y) or (B, n, Y); leave it out if the model learns from x alone.
+            y: Outputs, (n, Y) or (B, n, Y); leave it out if the model learns only from x.
 
         Raises:
             ShapeError: The arrays have other shapes than these.
@@ -266,14 +273,14 @@ class Stream(JointPrediction):
 
     @one_call
     def flush(self) -> None:
-        """Learn the buffered points, if any."""
+        """Learn all buffered points that still wait."""
         self._learn_waiting()
 
     # Predicting ---------------------------------------------------------------------------------
 
     @one_call
     def refresh(self) -> None:
-        """Bring the cache up to date if it is stale; `query` does so if nobody did it before."""
+        """Bring the cache up to date if it is stale; otherwise the next `query` does so."""
         self._predictor.refresh()
 
     @one_call_of_x
@@ -281,13 +288,14 @@ class Stream(JointPrediction):
         """Predict at new inputs; the state is not changed.
 
         Args:
-            x: Target inputs, (M, X) or (B, M, X), in the caller's units; M from 1 to the bundle's
-                targets. Leave it out if X is 0.
+            x: Target inputs, (M, X) or (B, M, X), in the caller's units; M is from 1 to the largest
+                number of targets that the bundle takes. Leave it out if X is 0.
 
         Returns:
-            Tensors of the bundle's prediction kind, each (M, *shape) or (B, M, *shape), in units
-            of y. Views of buffers that the next call overwrites: `[stream.query(x).mean for x in
-            xs]` holds the last answer many times. `stream.query(x).copy()` keeps one.
+            The tensors of the bundle's prediction kind, each (M, *shape) or (B, M, *shape), in
+            units of y. They are views of buffers that the next call overwrites: `[stream.query(
+            x).mean for x in xs]` holds the last answer many times. `stream.query(x).copy()` returns
+            an answer that stays.
 
         Raises:
             ShapeError: x has another number of columns or more targets than the bundle was
@@ -305,11 +313,11 @@ class Stream(JointPrediction):
         """Take one input and predict at once; only models of the filtering kind do this.
 
         Args:
-            x: (X,) or (1, X); (B, X) or (B, 1, X) for more than one stream.
+            x: The input, (X,) or (1, X); (B, X) or (B, 1, X) for more than one stream.
 
         Returns:
-            Tensors of the bundle's prediction kind, each (1, *shape) or (B, 1, *shape). Views of
-            buffers that the next call overwrites: `copy` keeps them.
+            The tensors of the bundle's prediction kind, each (1, *shape) or (B, 1, *shape). They
+            are views of buffers that the next call overwrites; `copy` returns tensors that stay.
 
         Raises:
             ShapeError: x has another shape than the bundle was exported for.
@@ -335,7 +343,7 @@ class Stream(JointPrediction):
 
     @one_call
     def run_step(self, name: str) -> None:
-        """Run one graph on the present content of its buffers and commit nothing, to measure it."""
+        """Run one graph on the present content of its buffers to measure it; commit nothing."""
         step = self._steps.get(name)
         if step is None:
             raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")

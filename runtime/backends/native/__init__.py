@@ -1,1 +1,1 @@
-"""Run a bundle's steps as C that `edgefold build` compiled for this processor."""
+"""Run a bundle's steps as C code that `edgefold build` compiled for this processor."""

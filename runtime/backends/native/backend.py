@@ -2,8 +2,8 @@
 
     void edgefold_native_G(void *const *tensors, void *arena)    for each graph G
 
-The tensors are in the manifest's order, inputs first. A step works in the arena and computes its
-outputs, on the thread that calls it; it allocates nothing and cannot fail. Each stream has its own
+The tensors are in the manifest's order, inputs first. The arena is a block of work memory. A step
+runs on the thread that calls it; it allocates nothing and cannot fail. Each stream has its own
 arena, so that two streams may run at once.
 
 The library is loaded with CDLL, which releases the interpreter's lock while a step runs: other
@@ -31,21 +31,21 @@ from edgefold.runtime.errors import BackendError
 
 PREFIX = "edgefold_native_"
 GENERATOR = "edgefold native "
-"""First words of a library's text about its generator; the rest is a version."""
+"""A library's text about its generator begins with these words; the rest is a version."""
 
 
 class NativeBackend(HostMemory):
-    """A loaded library.
+    """Runs a bundle's steps by calling the functions of a loaded library.
 
     Args:
         manifest: The bundle's manifest.
-        library: The file, which the caller trusts: to load it is to run it.
-        facts: The builder's facts; see `Library`.
-        watch: See `EngineOptions`.
-        named: The file's name in messages, if the file is a copy.
+        library: The library's file, which the caller must trust: loading it runs code.
+        facts: The builder's facts about the library; see `Library`.
+        watch: Function that is called when work begins; see `EngineOptions`.
+        named: The path that messages show instead, if the file is a copy.
 
     Attributes:
-        generator: The version of the generator of its C.
+        generator: The library's text about the generator that wrote its C code, with the version.
     """
 
     generator: str
@@ -123,7 +123,7 @@ class NativeBackend(HostMemory):
         }
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        """Return the graph's function with the addresses of its tensors."""
+        """Return a callable that calls the graph's C function with the addresses of its tensors."""
         arrays = self.arrays_of(graph, placed)
         order = [arrays[tensor.name] for tensor in (*graph.inputs, *graph.outputs)]
         tensors = (ctypes.c_void_p * len(order))(*(array.ctypes.data for array in order))

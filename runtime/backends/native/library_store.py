@@ -4,9 +4,9 @@
     <folder>/<SHA-256 of the library>.so    the library
 
 A record is written only after its library has replayed the bundle's golden stream on the processor
-that the key names. A library is loaded only if it has the record's hash, and the processor has all
-abilities that it had then. The hash is the library's name, so a file that a process has mapped
-never changes: a new library has another name.
+that the key names. A library is loaded only if it has the hash in the record, and the processor
+still has all abilities that the record lists. A library's file is named after its hash, so a file
+that a process uses never changes: a new library has another name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from edgefold.runtime.hashing import sha256
 
 @dataclass(frozen=True, slots=True)
 class LibraryKey:
-    """The bundle and the processor that a library was built and checked for.
+    """Names the bundle and the processor for which a library was built and checked.
 
     Attributes:
-        bundle_sha256: The bundle's hash.
-        architecture, model: The processor's facts; see `Processor`.
+        bundle_sha256: The bundle's hash, 64 hexadecimal digits.
+        architecture, model: The processor's architecture and name; see `Processor`.
     """
 
     bundle_sha256: str
@@ -42,12 +42,14 @@ class LibraryKey:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library in the store.
+    """Describes a library in the store.
 
     Attributes:
+        path: The library's file.
+        key: The bundle and the processor for which it was built.
         facts: "library" (SHA-256), "n_bytes", "features" of the processor, and the builder's
             "generator", "compiler", "flags", "proof", "step_s".
-        reason: The reason why the library is not used; "" if it is.
+        reason: The reason why the library is not used; "" if it is used.
     """
 
     path: Path
@@ -57,12 +59,12 @@ class Library:
 
 
 class LibraryStore(CodeCache):
-    """Keeps checked libraries in the folder of the engines."""
+    """Keeps compiled and checked libraries, in the same folder as TensorRT's engines."""
 
     magic = b"edgefold native 1\n"
 
     def find_library(self, manifest: Manifest, processor: Processor) -> Library:
-        """Return the library of a bundle for this processor.
+        """Return the library that was built from a bundle for a processor.
 
         Raises:
             BackendError: No library can be trusted; the message says why.
@@ -90,13 +92,13 @@ class LibraryStore(CodeCache):
     def keep(
         self, manifest: Manifest, processor: Processor, library: Path, facts: dict[str, Any]
     ) -> Library:
-        """Store a library that was checked on this processor, in place of an older one.
+        """Copy a library into the store; it replaces an older one of the same bundle and processor.
 
         Args:
             manifest: The bundle's manifest.
-            processor: The processor of the check.
-            library: The file, which is copied.
-            facts: See `Library`; the hash, size and features are added.
+            processor: The processor on which the library was checked.
+            library: The library's file.
+            facts: The builder's facts; see `Library`. Hash, size and features are added.
 
         Raises:
             OSError: The library cannot be read.
@@ -122,7 +124,9 @@ class LibraryStore(CodeCache):
         return Library(place, key, facts, "")
 
     def libraries(self, processor: Processor) -> Iterator[Library]:
-        """List every library whose record can be read, by its record's path.
+        """Yield every library whose record can be read, sorted by the record's path.
+
+        A library is yielded also if it cannot be used here; `Library.reason` then says why.
 
         Raises:
             OSError: The folder is there and cannot be read.
@@ -134,7 +138,12 @@ class LibraryStore(CodeCache):
                 continue
 
     def _entry(self, path: Path, processor: Processor) -> Library:
-        """Read a record and verify its library; raises OSError and what `PARSE_ERRORS` lists."""
+        """Read a record, and check whether its library can be trusted and used on a processor.
+
+        Raises:
+            OSError: The record cannot be read.
+            What `PARSE_ERRORS` lists: The record is damaged.
+        """
         header, _, reason = self.read(path)
         identity, facts = header["key"], facts_of(header)
         key = LibraryKey(**{field.name: identity[field.name] for field in fields(LibraryKey)})
@@ -154,7 +163,7 @@ class LibraryStore(CodeCache):
         return Library(place, key, facts, reason)
 
     def _describe_others(self, manifest: Manifest) -> str:
-        """Return words about other processors that the bundle was built for, or ""."""
+        """Return words that name the processors for which the bundle was built, or "" for none."""
         processors = set()
         with suppress(OSError):  # a folder that may not be listed
             for path in self.files(LibraryKey.suffix):
@@ -175,7 +184,12 @@ def _key_of(bundle_hash: str, processor: Processor) -> LibraryKey:
 
 
 def _explain_unusable(path: Path, digest: str) -> str:
-    """Return why a library cannot be trusted, or ""."""
+    """Return why a library's file cannot be trusted, or "" if it can.
+
+    Args:
+        path: The library's file.
+        digest: The SHA-256 that the file must have.
+    """
     hashed = sha256()
     try:
         with open_code(path) as (file, reason):

@@ -1,4 +1,4 @@
-"""Identify this machine's processor, as far as compiled code depends on it."""
+"""Identify this machine's processor by the facts on which compiled code depends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FEATURES = ("flags", "Features", "isa")
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A processor as /proc/cpuinfo describes it.
+    """Describes a processor with the facts from /proc/cpuinfo.
 
     Attributes:
-        architecture: The name that `platform.machine()` returns.
-        model: The processor's name, on Arm with the parts of its cores; "" where the kernel shows
-            none.
-        features: Names of its instruction sets and other abilities.
+        architecture: The name that `platform.machine()` returns, such as "aarch64".
+        model: The processor's name, on Arm followed by the implementers and part numbers of its
+            cores; "" where the kernel shows none of them.
+        features: Names of the processor's instruction sets and other abilities.
     """
 
     architecture: str
@@ -33,7 +33,7 @@ class Processor:
 
 
 def read_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
-    """Read the facts of this machine's processor; facts that the kernel hides stay empty."""
+    """Read the facts of this machine's processor; a fact that the kernel hides is empty."""
     try:
         with cpuinfo.open(errors="replace") as file:
             text = file.read(READ_BYTES)

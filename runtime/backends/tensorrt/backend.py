@@ -1,13 +1,14 @@
 """Run a bundle's graphs as TensorRT's engines, on device memory that is all allocated at open.
 
-    open     build or load engines ──> one scratch block, the largest engine's, for all contexts
-    bind     per graph a context; per combination of sides its addresses and a CUDA graph
+    open     build or load engines ──> one scratch block, as the largest engine needs it
+    bind     one context for each graph; one CUDA graph for each set of addresses that it runs on
     step     staged inputs ──> run ──> staged outputs, then wait
 
-State and cache stay on the device between steps. Contexts share their scratch because a stream runs
-one step at a time. The module `memory` explains staged tensors, `context` explains contexts.
+State and cache stay on the device between steps. All contexts use the same scratch block, because a
+stream runs one step at a time. The module `memory` explains staged tensors, `context` explains
+contexts.
 
-Everything is released in reverse order, also when something fails on the way.
+Everything is released in reverse order, also when opening fails halfway.
 This file reaches a GPU only through `edgefold.runtime.backends.tensorrt.driver`.
 """
 
@@ -33,7 +34,7 @@ from edgefold.runtime.errors import BackendError
 
 
 class TensorRtBackend:
-    """Engines of all graphs of a bundle on one GPU."""
+    """Runs the engines of all graphs of a bundle on one GPU."""
 
     def __init__(self, manifest: Manifest, driver: TensorRtDriver, options: EngineOptions):
         self._driver = driver
@@ -69,7 +70,11 @@ class TensorRtBackend:
     def open(
         cls, info: BackendInfo, manifest: Manifest, threads: int, engine: EngineOptions
     ) -> TensorRtBackend:
-        """Find TensorRT and a GPU, then build or load every engine."""
+        """Find TensorRT and a GPU, then build or load the engine of every graph.
+
+        Raises:
+            BackendError: TensorRT or a GPU is missing, or an engine cannot be built.
+        """
         if installed() is None:  # before more is imported: "auto" tries this on every board
             find_variant()  # raises with what to install
         from edgefold.runtime.backends.tensorrt.cuda_driver import CudaDriver
@@ -120,7 +125,11 @@ class TensorRtBackend:
         return self._memory.tensor(tensor)
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate pinned arrays, and make the graph's context on them."""
+        """Allocate pinned arrays of the graph's staged tensors, and make the graph's context.
+
+        Returns:
+            The arrays by the tensors' names.
+        """
         inputs, arrays = self._memory.stage([t for t in graph.inputs if t.role in STAGED])
         outputs, results = self._memory.stage([t for t in graph.outputs if t.role in STAGED])
         self._contexts[graph.name] = GraphContext(
@@ -135,7 +144,11 @@ class TensorRtBackend:
         return arrays | results
 
     def bind(self, graph: Graph, placed: Mapping[str, CudaBuffer]) -> BoundStep:
-        """Set the addresses of device buffers, and capture a CUDA graph; runs the step."""
+        """Run the graph once on these device buffers, and capture the run as a CUDA graph.
+
+        Returns:
+            A callable that runs the graph on these buffers again.
+        """
         addresses = {name: tensor.address for name, tensor in placed.items()}
         step = self._contexts[graph.name].bind(addresses, self._options.cuda_graphs)
         if self._kernels is not None:
@@ -170,7 +183,10 @@ class TensorRtBackend:
 def engine_key(
     graph: Graph, manifest: Manifest, variant: str, version: str, device: Device
 ) -> EngineKey:
-    """Make an engine's key; TensorRT-RTX's engines fit every device of a compute capability."""
+    """Make the key under which the engine cache keeps the engine of a graph.
+
+    For TensorRT-RTX the device is "", because its engines fit every GPU of a compute capability.
+    """
     return EngineKey(
         graph_sha256=graph.sha256,
         weights_sha256=manifest.weights["sha256"],
@@ -183,7 +199,7 @@ def engine_key(
 
 
 def _compare(graph: Graph, tensors: Sequence[EngineTensor]) -> None:
-    """Refuse an engine whose tensors are not those of the manifest."""
+    """Raise BackendError if an engine's inputs and outputs are not those in the manifest."""
     listed = {
         (t.name, tuple(t.shape), t.dtype, is_input)
         for listed_tensors, is_input in ((graph.inputs, True), (graph.outputs, False))

@@ -1,10 +1,11 @@
-"""Build an engine in a child process, so that the builder's libraries are unmapped at its end.
+"""Build TensorRT's engine of a graph in a child process, whose end unloads the builder's libraries.
 
     parent ──stdin──>  a line of JSON, the timing cache      ──> child: parse, build, inspect
-    parent <──stdout── a line of JSON, the plan, the timing cache
+    parent <──stdout── a line of JSON, the plan (the serialized engine), the timing cache
 
-TensorRT's builder maps libraries of a gigabyte, and a loop that built its engines at its start
-would keep them mapped for years. `edgefold.runtime.child_process` explains the child's life.
+The timing cache holds the times that TensorRT measured in earlier builds. TensorRT's builder loads
+libraries of a gigabyte, and a loop that built its engines at its start would keep them in memory
+for years. `edgefold.runtime.child_process` explains how the child starts and ends.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _PASSED = ("workspace_bytes", "optimization_level", "compute_capabilities")
 
 
 def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
-    """Build one graph's engine in a child process; see `build_plan`.
+    """Build the engine of one graph in a child process, as `build_plan` does.
 
     Args:
         variant: The TensorRT to build with, "tensorrt" or "tensorrt_rtx".
         onnx: The graph's file.
-        options: Workspace, level and compute capabilities; other options are ignored.
-        timing: The timing cache of earlier builds, or nothing.
+        options: Only workspace, optimization level and compute capabilities are used.
+        timing: The timing cache of earlier builds; b"" without one.
 
     Raises:
-        BackendError: `build_plan` failed; or the child did not start, or ended before it had
-            built, with the signal or its last words.
+        BackendError: `build_plan` failed, or the child did not start or ended too early; the
+            message then holds the signal or the last line of stderr.
     """
     request = {
         "variant": variant,
@@ -66,7 +67,10 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
 
 
 def _read_answer(pipe: IO[bytes]) -> Build | str | None:
-    """Return the build, or a child's error as text; None if the child ended before it answered."""
+    """Read the child's answer: the finished build, or the message of an error.
+
+    Returns None if the child ended before it had answered.
+    """
     try:
         head: dict[str, Any] = json.loads(pipe.readline())
         if "error" in head:
@@ -87,7 +91,7 @@ def _explain(ending: Ending) -> str:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Build the engine that is asked for, and write it into the answer."""
+    """Run in the child: build the engine that `build_in_child` requested, and write the answer."""
     timing = sys.stdin.buffer.read(request["n_timing"])
     try:
         build = _build(request, timing)

@@ -2,9 +2,9 @@
 
     graph.onnx, weights.bin ──parse──> strongly typed network ──build──> plan, timing cache, facts
 
-Precision is written in the graph: a strongly typed network makes TensorRT 10 behave as TensorRT 11
-always does. The modules `engine_cache` and `build_process` hold the cache and the process in which
-this runs. No step runs here.
+In a strongly typed network every number has the type that the graph states, as always in TensorRT
+11. The timing cache holds the times of kernels that TensorRT measured. This runs in the process of
+the module `build_process`, and the module `engine_cache` stores the results. No step runs here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,18 @@ from edgefold.runtime.backends.tensorrt.variant import Variant, make_logger
 from edgefold.runtime.errors import BackendError
 
 BOARD_WORKSPACE_BYTES = 256 << 20
-"""Limit of scratch memory where the GPU works in the processor's memory: TensorRT's own limit there
-is all of the memory, and it has asked for 15 GB (NVIDIA/TensorRT#4258)."""
+"""Limits the scratch memory, in bytes, where the GPU works in the processor's memory.
+
+TensorRT's own limit there is all of the memory, and it has asked for 15 GB (NVIDIA/TensorRT#4258).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedGraph:
-    """A network, and the objects that must live as long: the parser owns the weights."""
+    """Holds a parsed network, and the objects that must live as long as it does.
+
+    The parser, for example, owns the weights.
+    """
 
     builder: Any
     network: Any
@@ -43,18 +48,18 @@ class ParsedGraph:
 def build_plan(
     variant: Variant, onnx: Path, options: EngineOptions, timing_cache: bytes = b""
 ) -> Build:
-    """Build the engine of one graph; external data is read from the file's folder.
+    """Build the engine of one graph, whose weights are read from the folder of the graph's file.
 
     Args:
         variant: The TensorRT to build with.
         onnx: The graph's file.
-        options: Device, workspace and level; other options are ignored.
-        timing_cache: The timing cache of an earlier build on this device and version, or nothing; a
-            cache that TensorRT does not accept is left out.
+        options: Only workspace, optimization level and compute capabilities are used.
+        timing_cache: The timing cache of an earlier build with the same GPU and version; b"" for
+            none. A cache that TensorRT does not accept is ignored.
 
     Raises:
-        BackendError: TensorRT does not open here, cannot read the graph (with node, operator and
-            reason), cannot build it, or not for these compute capabilities.
+        BackendError: TensorRT does not open here, cannot read the graph (the message names node,
+            operator and reason), cannot build it, or not for these compute capabilities.
     """
     require_buildable(variant, options.compute_capabilities)
     start_s = time.monotonic()
@@ -77,10 +82,10 @@ def build_plan(
 
 
 def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
-    """Read a graph into a strongly typed network.
+    """Read a graph's file into a strongly typed network of TensorRT.
 
     Raises:
-        BackendError: TensorRT does not open here, or does not take the graph.
+        BackendError: TensorRT does not open here, or does not accept the graph.
     """
     trt = variant.module
     logger = make_logger(variant)
@@ -105,17 +110,20 @@ def parse_graph(variant: Variant, onnx: Path) -> ParsedGraph:
 
 
 def with_board_defaults(options: EngineOptions, device: Device) -> EngineOptions:
-    """Limit the workspace where the GPU works in the processor's memory and no limit was given."""
+    """Return options with a limit of scratch memory where the GPU has no memory of its own.
+
+    A limit that was given stays; see `BOARD_WORKSPACE_BYTES`.
+    """
     if not device.is_integrated or options.workspace_bytes is not None:
         return options
     return replace(options, workspace_bytes=BOARD_WORKSPACE_BYTES)
 
 
 def require_runnable(variant: Variant, device: Device) -> None:
-    """Refuse a GPU that TensorRT-RTX does not know, before anything is parsed.
+    """Refuse a GPU that TensorRT-RTX does not know, before a graph is parsed.
 
     Raises:
-        BackendError: It is another one; the message names the TensorRT to install.
+        BackendError: The GPU is not known; the message names the TensorRT to install.
     """
     known = supported_capabilities(variant)
     if variant.name == "tensorrt_rtx" and device.compute_capability not in known:
@@ -128,12 +136,15 @@ def require_runnable(variant: Variant, device: Device) -> None:
 
 
 def supported_capabilities(variant: Variant) -> tuple[str, ...]:
-    """List the compute capabilities that can be chosen for a build; none for `tensorrt`."""
+    """Return the compute capabilities, such as "8.6", that can be chosen for a build.
+
+    There are none for `tensorrt`, which builds for the GPU of this machine.
+    """
     return tuple(_members(variant))
 
 
 def require_buildable(variant: Variant, capabilities: tuple[str, ...]) -> None:
-    """Refuse compute capabilities that cannot be chosen; raises BackendError."""
+    """Raise BackendError if a variant cannot build for one of these compute capabilities."""
     asked = ", ".join(capabilities)
     if variant.name == "tensorrt" and capabilities:
         # Its hardware compatibility mode would make engines for Ampere and newer from one GPU, but
@@ -192,7 +203,10 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
 
 
 def _inspect(variant: Variant, parsed: ParsedGraph, plan: Any) -> dict[str, Any]:
-    """Return a built engine's kernels and products; a failure here does not fail the build."""
+    """Return the facts "kernels" and "products" of a built engine; see `Build`.
+
+    If they cannot be read, the build does not fail: "kernels_missing" is then the reason.
+    """
     trt = variant.module
     try:
         products = asked_products(trt, parsed.network)
@@ -210,7 +224,10 @@ def _inspect(variant: Variant, parsed: ParsedGraph, plan: Any) -> dict[str, Any]
 
 
 def _peak_bytes() -> int | None:
-    """Return the most bytes that this process has had resident; None where the kernel hides it."""
+    """Return the most bytes of memory that this process has held at a time (VmHWM).
+
+    The result is None where the kernel hides it.
+    """
     try:
         said = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
     except OSError:
@@ -219,7 +236,11 @@ def _peak_bytes() -> int | None:
 
 
 def _attach_timing(config: Any, earlier: bytes) -> Any:
-    """Give the build a timing cache; one of another device or version is replaced by a new one."""
+    """Give the build an earlier timing cache, or an empty one if TensorRT does not accept it.
+
+    Returns:
+        TensorRT's timing cache, to which the build adds its times.
+    """
     timing = config.create_timing_cache(earlier)
     if timing is None or not config.set_timing_cache(timing, ignore_mismatch=False):
         timing = config.create_timing_cache(b"")
@@ -228,7 +249,7 @@ def _attach_timing(config: Any, earlier: bytes) -> Any:
 
 
 def _describe(error: Any, logged: list[str]) -> str:
-    """Describe in words which node and operator the parser refused, and why."""
+    """Describe an error of the parser: which node and operator it refused, and why."""
     reason = f"{error.code().name}: {' '.join(error.desc().split())}"
     if error.node() < 0:  # the file itself; the log names what could not be opened
         said = [line for line in logged if "Failed to open" in line]

@@ -1,12 +1,16 @@
-"""Run each graph in one execution context, on every combination of sides in turn.
+"""Run each graph in one execution context of TensorRT, on several sets of buffers in turn.
+
+The state has two buffers, a current and a next one, which a stream swaps after each step. So a
+graph runs on different combinations of buffers, and is bound to each of them once:
 
     bind      set addresses   run   capture   launch once           for each combination
     step      launch, wait                                          with CUDA graphs
     step      set the addresses that differ, run, wait              without
 
-A context costs memory besides the scratch that all contexts share, so there is one for each graph
-and not one for each combination. A captured CUDA graph keeps the addresses that the context had
-during its capture, whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
+A CUDA graph is a recording of all GPU work of one step. A context takes memory in addition to the
+scratch block that all contexts share, so there is one for each graph and not one for each
+combination. A captured CUDA graph keeps the addresses that the context had during its capture,
+whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
 """
 
 from __future__ import annotations
@@ -24,19 +28,20 @@ AS_ONE_GRAPH = "as one CUDA graph"
 
 
 class GraphContext:
-    """Runs one graph.
+    """Runs one graph in an execution context of its engine.
 
     Args:
         name: The graph's name.
         engine: The graph's engine.
-        scratch: Address and size of the scratch memory that contexts use in turn.
-        staged: The graph's staged inputs and outputs.
-        driver: Makes the calls of CUDA and TensorRT.
-        stream: The stream on which work is enqueued.
-        resources: Holds the callbacks that release the context and its CUDA graphs.
+        scratch: Address and size in bytes of the scratch memory that all contexts use in turn.
+        staged: The blocks of the graph's staged inputs and staged outputs.
+        driver: The object that makes the calls of CUDA and TensorRT.
+        stream: The CUDA stream on which work is enqueued.
+        resources: The stack to which the calls that release context and CUDA graphs are added.
 
     Attributes:
-        launched: Words about how steps are launched; "" before the first capture.
+        launched: Words for the report that say how steps are launched; "" before the first
+            capture.
     """
 
     def __init__(
@@ -61,7 +66,15 @@ class GraphContext:
         self.launched = ""
 
     def bind(self, placed: Mapping[str, Address], cuda_graph: bool) -> BoundStep:
-        """Run the graph on these addresses, capture it, and return what runs it again."""
+        """Run the graph once on device buffers, and capture the run as a CUDA graph.
+
+        Args:
+            placed: Addresses of the device buffers by tensor name.
+            cuda_graph: Whether to capture; without a capture each step is enqueued by itself.
+
+        Returns:
+            A callable that runs the graph on the same buffers again, and waits for the results.
+        """
         driver, stream = self._driver, self._stream
         addresses = dict(placed)
 
@@ -103,7 +116,10 @@ class GraphContext:
             driver.to_host(self._outputs.host, self._outputs.address, stream)
 
     def _capture(self) -> Any:
-        """Return the step as one CUDA graph, or None and keep the reason in `launched`."""
+        """Capture one run and return it as a CUDA graph.
+
+        If that fails, return None and store the reason in `launched`.
+        """
         driver, stream = self._driver, self._stream
         try:
             if not driver.is_capturable(self._context, stream):

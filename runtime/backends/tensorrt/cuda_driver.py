@@ -1,7 +1,8 @@
-"""Drive a real GPU: call CUDA through NVIDIA's `cuda-bindings`, and engines through `tensorrt`.
+"""Drive a real GPU: call CUDA through NVIDIA's `cuda-bindings`, and run engines with `tensorrt`.
 
-Both variants of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) take the same calls. The modules
-are arguments, so that tests can replace them; no GPU has run this file yet.
+Both variants of TensorRT (`tensorrt` 10.3 to 11, `tensorrt_rtx`) take the same calls. The Python
+modules of both libraries are arguments, so that tests can replace them; no GPU has run this file
+yet.
 """
 
 from __future__ import annotations
@@ -37,26 +38,35 @@ _REMEDIES = {
     "pip install 'cuda-bindings==12.*' on JetPack 6 and wherever the driver is of CUDA 12",
     "cudaErrorNoDevice": "; no NVIDIA GPU is visible to this process",
 }
-"""Advice by CUDA's name of the error."""
+"""Gives advice for some of CUDA's errors, by CUDA's name of the error."""
 _SCHEDULES = {
     "auto": "cudaDeviceScheduleAuto",
     "spin": "cudaDeviceScheduleSpin",
     "yield": "cudaDeviceScheduleYield",
     "block": "cudaDeviceScheduleBlockingSync",
 }
-"""CUDA's flags of waiting."""
+"""Gives the name of CUDA's flag for each way in which a process waits for the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A stream: the object of the bindings, and the handle for TensorRT."""
+    """Holds a CUDA stream, a queue of GPU work.
+
+    Attributes:
+        queue: The stream's object in `cuda-bindings`.
+        handle: The stream's number, which TensorRT takes.
+    """
 
     queue: Any
     handle: int
 
 
 class _Handle:
-    """The only reference to one of TensorRT's objects: clearing it deletes the object."""
+    """Holds the only reference to one of TensorRT's objects; setting it to None deletes the object.
+
+    Attributes:
+        held: The object, such as an engine or a context.
+    """
 
     __slots__ = ("held",)
 
@@ -65,16 +75,16 @@ class _Handle:
 
 
 class CudaDriver:
-    """Device 0 of this machine.
+    """Makes the calls of `TensorRtDriver` on GPU 0 of this machine.
 
     Args:
         variant: The TensorRT in use.
         cudart: The module `cuda.bindings.runtime`.
-        wait: See `EngineOptions`.
-        handle_of: Returns the handle of a stream of the bindings.
+        wait: The way in which the process waits for the GPU; see `EngineOptions`.
+        handle_of: Function that returns the number of a stream from the stream's object.
 
     Raises:
-        BackendError: No device answers.
+        BackendError: No GPU answers.
     """
 
     def __init__(
@@ -100,7 +110,11 @@ class CudaDriver:
             raise BackendError(f"{variant.title} does not open here: {reasons}") from error
 
     def _wait_by(self, flag: int) -> None:
-        """Set how the process waits, before `cudaSetDevice` initializes the device."""
+        """Set how the process waits for the GPU; call it before `cudaSetDevice` opens the GPU.
+
+        Args:
+            flag: CUDA's flag of the way to wait.
+        """
         if hasattr(self._cudart, "cudaInitDevice"):
             self._call("cudaInitDevice", 0, flag, self._cudart.cudaInitDeviceFlagsAreValid)
         else:  # bindings of CUDA 11
@@ -108,14 +122,14 @@ class CudaDriver:
 
     @classmethod
     def open(cls, wait: str = "auto") -> CudaDriver:
-        """Find TensorRT and a device, the cheapest check first.
+        """Find TensorRT and a GPU, and return the driver of both; the quickest checks come first.
 
         Args:
-            wait: See `EngineOptions`.
+            wait: The way in which the process waits for the GPU; see `EngineOptions`.
 
         Raises:
-            BackendError: Something is missing, or TensorRT-RTX does not know this GPU; the message
-                says what to install.
+            BackendError: A library or the GPU is missing, or TensorRT-RTX does not know this GPU;
+                the message says what to install.
         """
         if installed() is None:
             find_variant()  # raises with what to install
@@ -147,7 +161,13 @@ class CudaDriver:
         return tuple(self._logger.warnings)
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """Call a function of CUDA, which returns (status, *results); several results are a list."""
+        """Call a function of CUDA by its name, and return its result.
+
+        `cuda-bindings` returns (status, *results). No result becomes None, several become a list.
+
+        Raises:
+            BackendError: CUDA's status is an error.
+        """
         try:
             status, *results = getattr(self._cudart, function)(*arguments)
         except RuntimeError as error:  # the bindings did not find CUDA's library
@@ -158,7 +178,16 @@ class CudaDriver:
         return results if len(results) > 1 else next(iter(results), None)
 
     def _ask(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call TensorRT: None and False are failures, which its log explains."""
+        """Call a function of TensorRT, and return its result.
+
+        Args:
+            what: Words for the error message after "TensorRT could not".
+            function: The function.
+            arguments: The function's arguments.
+
+        Raises:
+            BackendError: The function returned None or False; the message holds TensorRT's log.
+        """
         self._logger.errors.clear()
         result = function(*arguments)
         if result is None or result is False:
@@ -216,7 +245,7 @@ class CudaDriver:
         return bytes(self._ask("give its kernels", self._kernels.serialize))
 
     def context(self, engine: _Handle) -> _Handle:
-        """Make a context that uses scratch memory of others, and shares compiled kernels."""
+        """Make a context that allocates no scratch memory and shares compiled kernels."""
         trt_engine = engine.held
         how = self._trt.ExecutionContextAllocationStrategy.USER_MANAGED
         if self._kernels is not None:
@@ -247,7 +276,7 @@ class CudaDriver:
         self._call("cudaFree", address)
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Allocate page-locked memory, which the driver may copy while the host works."""
+        """Allocate page-locked host memory, which the GPU can copy while the host works."""
         place = int(self._call("cudaHostAlloc", n_bytes, self._cudart.cudaHostAllocMapped))
         return np.ctypeslib.as_array((ctypes.c_uint8 * n_bytes).from_address(place))
 
@@ -260,7 +289,7 @@ class CudaDriver:
     # Order of work --------------------------------------------------------------------------------
 
     def open_stream(self, high_priority: bool) -> _Stream:
-        """Open a stream that does not wait for the default stream."""
+        """Open a stream whose work does not wait for work on CUDA's default stream."""
         flag = self._cudart.cudaStreamNonBlocking
         highest = self._call("cudaDeviceGetStreamPriorityRange")[1] if high_priority else 0
         queue = self._call("cudaStreamCreateWithPriority", flag, highest)
@@ -306,17 +335,17 @@ class CudaDriver:
         self._call("cudaStreamSynchronize", stream.queue)
 
     def is_capturable(self, context: _Handle, stream: _Stream) -> bool:
-        """Ask TensorRT-RTX; TensorRT captures everything that our graphs hold."""
+        """Ask TensorRT-RTX whether it can capture a run; TensorRT can always, for our graphs."""
         ask = getattr(context.held, "is_stream_capturable", None)
         return ask is None or bool(ask(stream.handle))
 
     def begin_capture(self, stream: _Stream) -> None:
-        """Record from here on; other threads of the process may use CUDA meanwhile."""
+        """Begin to record work on the stream; other threads of the process may use CUDA then."""
         mode = self._cudart.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", stream.queue, mode)
 
     def end_capture(self, stream: _Stream) -> Any:
-        """End the recording and return it as an executable graph."""
+        """End the recording and return it as an executable CUDA graph."""
         try:
             recorded = self._call("cudaStreamEndCapture", stream.queue)
             with ExitStack() as failing:

@@ -1,8 +1,9 @@
 """Declare all calls through which the TensorRT backend uses CUDA and TensorRT.
 
-`cuda_driver` implements them. Tests implement them on the host, so that they can check bindings,
-order and releases without a GPU. Handles are opaque. Every call may raise BackendError, and then
-has done nothing, except that work enqueued earlier may fail as late as `synchronise`.
+`cuda_driver` implements them. Tests implement them on the host, so that they can check without a
+GPU what is bound, in which order calls come, and what is released. Engines, contexts, streams and
+graphs are opaque objects of type Any. Every call may raise BackendError, and then has done nothing;
+only work that was enqueued before may fail as late as in `synchronise`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
 
 Address = int
-"""A place in device memory."""
+"""Addresses in device memory are given as plain ints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU that runs the engines.
+    """Describes the GPU that runs the engines.
 
     Attributes:
-        name: CUDA's name of the GPU; boards of one family have the same.
+        name: CUDA's name of the GPU; all boards of one family have the same name.
         compute_capability: The kind of GPU, such as "8.7".
+        memory_bytes: Size of the GPU's memory in bytes.
         n_multiprocessors: Number of multiprocessors; it distinguishes an Orin Nano from an NX.
-        is_integrated: The GPU shares the host's memory, and uses pinned memory without a copy.
-        cuda_version: The newest CUDA that its driver supports, such as "13.0".
+        is_integrated: Whether the GPU shares the host's memory; it then reads and writes
+            page-locked host memory without a copy.
+        cuda_version: The newest CUDA that the GPU's driver supports, such as "13.0".
     """
 
     name: str
@@ -39,14 +42,21 @@ class Device:
 
     @property
     def kind(self) -> str:
-        """The kind of device that an engine is timed on and belongs to."""
+        """Return words for the kind of GPU: name, number of multiprocessors and memory in GiB.
+
+        TensorRT's engines are tuned on one kind of GPU and fit only this kind.
+        """
         gib = round(self.memory_bytes / (1 << 30))
         return f"{self.name}, {self.n_multiprocessors} multiprocessors, {gib} GiB"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTensor:
-    """An input or output as the engine declares it; dtype is numpy's name."""
+    """Describes an input or output of an engine, as the engine declares it.
+
+    Attributes:
+        dtype: numpy's name of the element type.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -56,15 +66,17 @@ class EngineTensor:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An engine that the builder has made.
+    """Holds an engine that the builder has made, and facts about the build.
 
     Attributes:
         plan: The serialized engine.
-        timing: The timing cache with the times of this build: b"" where the variant has none.
+        timing: TensorRT's timing cache, with the times that this build measured; b"" for
+            TensorRT-RTX, which measures nothing.
         facts: Facts of the build and of the engine, as JSON values: `seconds`, `peak_bytes`
-            (the most bytes that the builder's process had resident), `workspace_bytes`,
-            `optimization_level`, `kernels` (of `inspection.Kernel`; empty with `kernels_missing`,
-            the reason), `products` (`inspection.asked_products`).
+            (the most bytes that the builder's process had in memory), `workspace_bytes`,
+            `optimization_level`, `kernels` (fields of `inspection.Kernel`; empty if they could not
+            be listed, and then `kernels_missing` is the reason), `products` (see
+            `inspection.asked_products`).
     """
 
     plan: bytes
@@ -73,19 +85,19 @@ class Build:
 
 
 class TensorRtDriver(Protocol):
-    """The calls of CUDA and TensorRT; each method is one call."""
+    """Makes the calls of CUDA and TensorRT; each method is one call."""
 
     @property
     def variant(self) -> str:
-        """Name of the TensorRT in use, "tensorrt" or "tensorrt_rtx"."""
+        """Return the name of the TensorRT in use, "tensorrt" or "tensorrt_rtx"."""
 
     @property
     def version(self) -> str:
-        """Version of the TensorRT in use."""
+        """Return the version of the TensorRT in use."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """TensorRT's last warnings, oldest first."""
+        """Return TensorRT's last warnings, oldest first."""
 
     def device(self) -> Device:
         """Describe the GPU in use."""
@@ -94,41 +106,44 @@ class TensorRtDriver(Protocol):
         """Return how this process really waits for the GPU: "auto", "spin", "yield" or "block"."""
 
     def build(self, onnx: Path, options: EngineOptions, timing: bytes) -> Build:
-        """Build a graph's engine; see `builder.build_plan`."""
+        """Build the engine of a graph; see `builder.build_plan` for arguments and errors."""
 
     # Engines and contexts
 
     def load(self, plan: bytes) -> Any:
-        """Make an engine from its plan."""
+        """Make an engine from its plan, the bytes of a serialized engine."""
 
     def tensors(self, engine: Any) -> list[EngineTensor]:
         """List an engine's inputs and outputs."""
 
     def scratch_bytes(self, engine: Any) -> int:
-        """Return the bytes of scratch memory that an engine's contexts need while they run."""
+        """Return how many bytes of scratch memory each of an engine's contexts needs to run."""
 
     def share_kernels(self, engine: Any, kept: bytes) -> bool:
-        """Let all contexts made from now on share the kernels that TensorRT-RTX compiles.
+        """Let all contexts that are made later share the kernels that TensorRT-RTX compiles.
 
         Args:
-            engine: Any engine.
-            kept: The result of `kernels` in an earlier process, or nothing.
+            engine: Any of the engines.
+            kept: Kernels that `kernels` returned in an earlier process; b"" without any.
 
         Returns:
-            Whether these kernels fit this machine; if not, the sharing begins with none.
+            True if these kernels fit this machine and are used; False if no kernel is shared yet.
         """
 
     def kernels(self) -> bytes:
-        """Return the kernels that were compiled so far."""
+        """Return all kernels that are shared now, serialized."""
 
     def context(self, engine: Any) -> Any:
-        """Make an execution context without scratch memory."""
+        """Make an execution context, in which an engine runs; it has no scratch memory yet."""
 
     def set_scratch(self, context: Any, address: Address, n_bytes: int) -> None:
-        """Lend scratch memory to a context for good."""
+        """Set the scratch memory that a context uses for as long as it lives."""
 
     def set_address(self, context: Any, name: str, address: Address) -> None:
-        """Bind a tensor for what is enqueued from now on; captured graphs keep theirs."""
+        """Set the address of an input or output for all later runs of a context.
+
+        CUDA graphs that were captured before keep the addresses of their capture.
+        """
 
     def release_context(self, context: Any) -> None: ...
 
@@ -137,12 +152,12 @@ class TensorRtDriver(Protocol):
     # Memory
 
     def allocate(self, n_bytes: int) -> Address:
-        """Allocate device memory, aligned to 256 bytes."""
+        """Allocate device memory; return its address, a multiple of 256 bytes."""
 
     def release(self, address: Address) -> None: ...
 
     def allocate_pinned(self, n_bytes: int) -> Array:
-        """Allocate page-locked host memory as bytes, (n_bytes,) uint8."""
+        """Allocate page-locked ("pinned") host memory, as an array (n_bytes,) of uint8."""
 
     def device_address(self, block: Array) -> Address:
         """Return the address at which an integrated GPU reads and writes a pinned block."""
@@ -152,15 +167,18 @@ class TensorRtDriver(Protocol):
     # Order of work: everything below is enqueued on a stream and runs in that order
 
     def open_stream(self, high_priority: bool) -> Any:
-        """Open a stream, of the highest priority among the process's streams or of the default."""
+        """Open a CUDA stream, a queue of GPU work.
+
+        It has the highest priority among the process's streams, or else the default priority.
+        """
 
     def release_stream(self, stream: Any) -> None: ...
 
     def to_device(self, target: Address, source: Array, stream: Any) -> None:
-        """Copy a contiguous pinned array."""
+        """Enqueue a copy from a contiguous pinned array on the host to device memory."""
 
     def to_host(self, target: Array, source: Address, stream: Any) -> None:
-        """Copy into a contiguous pinned array."""
+        """Enqueue a copy from device memory to a contiguous pinned array on the host."""
 
     def copy_pieces(
         self,
@@ -171,27 +189,36 @@ class TensorRtDriver(Protocol):
         n_pieces: int,
         stream: Any,
     ) -> None:
-        """Copy `n_pieces` adjacent pieces of `n_bytes` to places that lie `pitch` bytes apart."""
+        """Enqueue a copy within device memory of pieces that lie next to each other.
+
+        Args:
+            target: Address to which the first piece is copied.
+            pitch: Bytes from the start of one copied piece to the start of the next.
+            source: Address of the first piece.
+            n_bytes: Size of each piece in bytes.
+            n_pieces: Number of pieces.
+            stream: The stream on which the copy is enqueued.
+        """
 
     def enqueue(self, context: Any, stream: Any) -> None:
-        """Run a context."""
+        """Enqueue one run of a context."""
 
     def synchronise(self, stream: Any) -> None:
-        """Wait until everything enqueued has run."""
+        """Wait until all work that was enqueued on the stream has run."""
 
     def is_capturable(self, context: Any, stream: Any) -> bool:
-        """Whether TensorRT expects a capture of this context to work."""
+        """Return whether TensorRT expects that a run of this context can be captured."""
 
     def begin_capture(self, stream: Any) -> None:
-        """Record what is enqueued from now on instead of running it."""
+        """Begin a capture: record all work that is enqueued from now on, instead of running it."""
 
     def end_capture(self, stream: Any) -> Any:
-        """Return the recording as an executable CUDA graph; the capture ends also on an error."""
+        """End the capture, also after an error, and return it as an executable CUDA graph."""
 
     def launch(self, graph: Any, stream: Any) -> None:
-        """Enqueue a whole recording."""
+        """Enqueue all work that a captured CUDA graph holds."""
 
     def release_graph(self, graph: Any) -> None: ...
 
     def close(self) -> None:
-        """Drop the references to the device; everything was released before."""
+        """Drop all references to the device; the caller has released everything else before."""

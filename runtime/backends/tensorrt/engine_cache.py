@@ -1,7 +1,7 @@
 """Keep engines on disk by the rules of `CodeCache`, so that a board builds each graph once.
 
-<folder>/<digest of the key>.engine     the plan
-<folder>/<digest of the key>.timing     TensorRT's own timing cache
+<folder>/<digest of the key>.engine     the plan, TensorRT's serialized engine
+<folder>/<digest of the key>.timing     TensorRT's own timing cache, which makes later builds faster
 <folder>/<digest of the key>.kernels    kernels that TensorRT-RTX compiles when it runs
 """
 
@@ -16,21 +16,25 @@ from edgefold.runtime.backends.code_cache import CodeCache, facts_of
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 
 MAGIC = b"edgefold engine 1\n"
-"""First line of a file; the number rises when the builder's fixed settings change results."""
+"""Every file begins with this line.
+
+The number in it rises when the builder's fixed settings change what engines compute.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineKey:
-    """Everything that an engine depends on.
+    """Names everything that an engine depends on, except build options.
 
-    Build options are not part of it: they change only the speed, and an engine that was built ahead
-    with little memory should be used.
+    Build options change only the speed, and an engine that was built with little memory should be
+    used also by a process that has more.
 
     Attributes:
         graph_sha256, weights_sha256: Hashes of the graph's file and of the bundle's weights.
         variant: "tensorrt" or "tensorrt_rtx".
         version: TensorRT's version.
-        device: `Device.kind`; "" for TensorRT-RTX, whose engines fit every device of a capability.
+        device: `Device.kind` of the GPU; "" for TensorRT-RTX, whose engines fit every GPU of a
+            compute capability.
         compute_capability: The GPU's compute capability, such as "8.7".
         precision: The bundle's precision, as its manifest names it.
     """
@@ -47,7 +51,10 @@ class EngineKey:
 
 @dataclass(frozen=True, slots=True)
 class TimingKey:
-    """Everything that TensorRT's timing cache depends on; see `EngineKey`."""
+    """Names everything that TensorRT's timing cache depends on; see `EngineKey` for the fields.
+
+    The timing cache holds the times of kernels that TensorRT measured in earlier builds.
+    """
 
     variant: str
     version: str
@@ -57,11 +64,11 @@ class TimingKey:
 
 @dataclass(frozen=True, slots=True)
 class KernelKey:
-    """Everything that kernels compiled by TensorRT-RTX depend on; see `EngineKey`.
+    """Names everything that kernels compiled by TensorRT-RTX depend on; see also `EngineKey`.
 
     Attributes:
-        device: `Device.kind`.
-        cuda_version: The newest CUDA that the driver supports, as "13.0".
+        device: `Device.kind` of the GPU.
+        cuda_version: The newest CUDA that the GPU's driver supports, such as "13.0".
     """
 
     variant: str
@@ -76,9 +83,11 @@ class Entry:
     """Describes an engine in the cache.
 
     Attributes:
-        n_bytes: Size of the plan.
-        reason: The reason why the engine is not used; "" if it is.
-        facts: The builder's facts.
+        path: The engine's file.
+        key: The key that the file states.
+        n_bytes: Size of the serialized engine in bytes.
+        reason: The reason why the engine is not used; "" if it is used.
+        facts: The builder's facts about the engine; see `Build`.
     """
 
     path: Path
@@ -89,12 +98,12 @@ class Entry:
 
 
 class EngineCache(CodeCache):
-    """Keeps engines, timing caches and kernels in a folder."""
+    """Keeps TensorRT's engines, timing caches and compiled kernels in a folder."""
 
     magic = MAGIC
 
     def entries(self) -> Iterator[Entry]:
-        """List every engine whose header can be read, by path; plans are verified.
+        """Yield every engine whose header can be read, sorted by path, after verifying its content.
 
         Raises:
             OSError: The folder is there and cannot be read.

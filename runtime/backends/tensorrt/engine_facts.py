@@ -1,7 +1,8 @@
 """Read the facts that are stored with an engine: how and where it was built, and its kernels.
 
-Nothing that runs depends on them. TensorRT times its kernels in the power mode of the build, so an
-engine that was built in another mode runs, but is tuned for other clocks.
+The facts are only reported: no engine runs differently because of them. TensorRT measures kernels
+in the power mode of the build, so an engine that was built in another mode runs, but is tuned for
+other clocks.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ BIRTH = ("seconds", "peak_bytes", "workspace_bytes", "optimization_level", "cond
 
 
 def birth(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of an engine's build, without its kernels."""
+    """Return those facts that describe an engine's build, such as its seconds and peak memory."""
     return {name: facts[name] for name in BIRTH if name in facts}
 
 
 def describe_modes(built: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -> str:
-    """Describe in which power mode engines were built and this machine runs.
+    """Describe in which power modes engines were built, and in which one this machine runs.
 
     Args:
-        built: The facts of engines.
+        built: The facts of each engine.
         now: The machine's conditions, as `EngineOptions.conditions` returns them.
 
     Returns:
-        "built in 25W, running in MAXN_SUPER", or one of both; "" where neither is known.
+        Text such as "built in 25W, running in MAXN_SUPER". A part that is not known is left out;
+        "" where neither is known.
     """
     modes = {str(mode) for facts in built if (mode := _mode(facts.get("conditions")))}
     running = _mode(now)
@@ -37,7 +39,7 @@ def describe_modes(built: Iterable[Mapping[str, Any]], now: Mapping[str, Any]) -
 
 
 def kernels_of(facts: Mapping[str, Any]) -> list[Kernel]:
-    """Return the kernels of an engine, in the order in which they run."""
+    """Return the kernels that an engine's facts list, in the order in which they run."""
     kernels = []
     for form in facts.get("kernels", ()):
         fields: dict[str, Any] = {n: tuple(v) if type(v) is list else v for n, v in form.items()}
@@ -46,7 +48,12 @@ def kernels_of(facts: Mapping[str, Any]) -> list[Kernel]:
 
 
 def products_of(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the narrow products of a graph by node: the type asked for, and the engine's type."""
+    """Return the types of a graph's matrix products that should be computed in a narrow type.
+
+    Returns:
+        For each product, by the name of its node: the type that the graph states ("float16" or
+        "int8"), and the type in which the engine computes it; see `product_type`.
+    """
     kernels = kernels_of(facts)
     asked = facts.get("products", {}).items()
     return {node: (narrow, product_type(node, narrow, kernels)) for node, narrow in asked}

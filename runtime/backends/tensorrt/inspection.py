@@ -1,11 +1,12 @@
-"""Read the kernels that TensorRT made of a graph, their types, and the nodes that each computes.
+"""Read which kernels TensorRT made from a graph, their types, and the nodes that each computes.
 
-TensorRT lists them in two ways, both with the names of the graph's nodes:
+A kernel is a program that runs on the GPU. TensorRT lists the kernels of an engine in two ways,
+both with the names of the graph's nodes:
 
     IEngineInspector   JSON, from a loaded engine: needs the GPU
     the builder's log  one line a kernel, at the end of a build: TensorRT-RTX, without a GPU
 
-The lists contain the types that a kernel reads and writes, not the types in which it computes.
+Both lists contain the types that a kernel reads and writes, not the type in which it computes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LOG_START = "Layers:\n"
-"""First line of the message in the builder's log that lists the kernels."""
+"""The message in the builder's log that lists the kernels begins with this line."""
 
 _TYPES = {
     **{"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16"},
@@ -32,18 +33,21 @@ _LINE = re.compile(
     r", TacticName: (?P<tactic>.*?), StreamId: \d+, Metadata: (?P<nodes>.*)"
 )
 _MULTIPLIES = re.compile(r"MulSum|gemm|matmul|conv|mha|fc_|fc\b", re.IGNORECASE)
-"""Names of kernels that hold a product: a generated one is named by what it does."""
+"""Matches the names of kernels that compute a product; a generated kernel is named by its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One layer of an engine; types are numpy's names, "unknown" where TensorRT names none.
+    """Describes one kernel of an engine.
+
+    Types are numpy's names of element types; "unknown" where TensorRT names no type.
 
     Attributes:
-        kind: TensorRT's word, such as "gemm", or "kgen" for a kernel that it generated.
-        reads, weights, writes: Types of inputs, constants and outputs.
-        nodes: The graph's nodes that it computes, wholly or in part.
-        tactic: The implementation that TensorRT chose.
+        name: TensorRT's name of the kernel.
+        kind: TensorRT's word, such as "gemm", or "kgen" for a kernel that TensorRT generated.
+        reads, weights, writes: Types of the kernel's inputs, constants and outputs.
+        nodes: Names of the graph's nodes that the kernel computes, wholly or in part.
+        tactic: Name of the implementation that TensorRT chose.
     """
 
     name: str
@@ -56,12 +60,12 @@ class Kernel:
 
     @property
     def is_fused_attention(self) -> bool:
-        """Whether both products of an attention and its softmax are in it."""
+        """Return whether the kernel computes an attention's two products and softmax together."""
         return "mha" in f"{self.name} {self.tactic}".lower()
 
 
 def read_inspector(text: str) -> list[Kernel]:
-    """Read the JSON of IEngineInspector.
+    """Read the kernels of an engine from the JSON text of TensorRT's IEngineInspector.
 
     TensorRT 10 writes a tensor's type into "Format/Datatype", as a word or within a sentence; newer
     versions have "Datatype". An engine that was built without details has only names.
@@ -77,7 +81,12 @@ def read_inspector(text: str) -> list[Kernel]:
 
 
 def read_log(message: str) -> list[Kernel]:
-    """Read the message of the builder's log that begins with `LOG_START`."""
+    """Read the kernels of an engine from the message in the builder's log that lists them.
+
+    Args:
+        message: The message, which begins with `LOG_START`; lines that are not understood are
+            passed over.
+    """
     kernels = []
     for line in message.removeprefix(LOG_START).splitlines():
         if found := _LINE.match(line):
@@ -96,14 +105,15 @@ def read_log(message: str) -> list[Kernel]:
 
 
 def asked_products(trt: Any, network: Any) -> dict[str, str]:
-    """List the matrix products that the graph computes in a narrow type.
+    """List the matrix products that should be computed in a narrow type, as the graph states.
 
     Args:
         trt: TensorRT's module.
-        network: A parsed network.
+        network: The parsed network of the graph.
 
     Returns:
-        The type by node: "float16", or "int8" where both factors come from an int8 grid.
+        The type of each such product by its node's name: "float16", or "int8" where both factors
+        are int8 numbers with a scale.
     """
     layers = [network.get_layer(index) for index in range(network.num_layers)]
     grids = (layer for layer in layers if layer.type == trt.LayerType.DEQUANTIZE)
@@ -123,9 +133,15 @@ def asked_products(trt: Any, network: Any) -> dict[str, str]:
 def product_type(node: str, asked: str, kernels: Sequence[Kernel]) -> str:
     """Return the type in which an engine computes a product.
 
+    Args:
+        node: Name of the product's node in the graph.
+        asked: The type that the graph states, "float16" or "int8".
+        kernels: The engine's kernels.
+
     Returns:
         "int8", "float16" or "float32"; "unknown" where no kernel names the node, or where a kernel
-        that TensorRT generated reads int8 and its type of multiplication is not listed.
+        that TensorRT generated reads int8 factors but the type in which it multiplies is not
+        listed.
     """
     naming = [kernel for kernel in kernels if node in kernel.nodes]
     holding = [k for k in naming if _MULTIPLIES.search(f"{k.kind} {k.name} {k.tactic}")] or naming

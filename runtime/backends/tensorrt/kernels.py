@@ -3,8 +3,9 @@
     open     read the cache of compiled kernels ──> all contexts share it
     bind     kernels that are missing are compiled; when every graph has run, the cache is written
 
-TensorRT compiles nothing at run time and has no such cache. The kernels are code: they are stored
-and trusted by the rules of engines (`engine_cache`). TensorRT-RTX decides whether they fit.
+A kernel is a program that runs on the GPU. TensorRT itself compiles nothing at run time and has no
+such cache. Kernels are code: they are stored and trusted by the same rules as engines
+(`engine_cache`). TensorRT-RTX decides whether stored kernels fit the machine.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from edgefold.runtime.errors import BackendError
 
 
 class KeptKernels:
-    """Compiled kernels of all engines of a stream.
+    """Loads the compiled kernels of all engines of a stream, and stores new ones.
 
     Args:
-        driver: Makes the calls of TensorRT-RTX.
+        driver: The object that makes the calls of TensorRT-RTX.
         device: The GPU.
-        cache: Stores the kernels.
-        engines: Engines by graph name.
+        cache: The cache on disk that stores the kernels.
+        engines: All engines of the stream, by graph name.
 
     Attributes:
-        origin: The origin of the kernels, in words, for the report.
+        origin: Words for the report that say where the kernels come from.
 
     Raises:
-        BackendError: TensorRT-RTX makes no cache.
+        BackendError: TensorRT-RTX could not make a cache of kernels.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class KeptKernels:
             self._kept = b""
 
     def note_run(self, graph: str) -> None:
-        """Write the cache when the last graph has run and something was compiled."""
+        """Record that a graph has run; after the last graph, store kernels that were compiled."""
         if self._waits_for == {graph}:
             self._keep()
         self._waits_for.discard(graph)

@@ -3,9 +3,11 @@
     a GPU with its own memory       host <──> pinned block ──copy──> its mirror <──> graph
     a GPU that shares the memory    host <──> pinned block <───────────────────────> graph
 
-A graph's staged tensors lie in one pinned block for inputs and one for outputs, so that a step
-copies twice, however many tensors it has, and on a GPU that shares the memory not at all. State,
-cache and weights are never pinned: such a GPU keeps no cache of pinned pages.
+Pinned memory is host memory that the system never moves, so that the GPU can copy from it or use it
+directly. Staged tensors are those that the host writes or reads at every step. A graph's staged
+inputs lie in one pinned block, its staged outputs in another, so that a step copies twice, however
+many tensors it has, and on a GPU that shares the memory not at all. State, cache and weights are
+never pinned, because a GPU that shares the memory does not cache pinned pages.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from edgefold.runtime.backends.tensorrt.driver import Address, TensorRtDriver
 from edgefold.runtime.bundle.manifest import StateTensor, Tensor
 
 ALIGNMENT = 256
-"""Alignment in bytes that TensorRT needs for scratch memory; more than any tensor needs."""
+"""Addresses are multiples of this number of bytes, as TensorRT's scratch memory needs.
+
+Tensors need less.
+"""
 
 
 class CudaBuffer:
-    """A tensor in device memory; the host reads and writes it through a pinned block."""
+    """Holds a tensor in device memory; the host reads and writes it through a pinned block."""
 
     __slots__ = ("_dtype", "_memory", "_shape", "address", "nbytes")
 
@@ -40,7 +45,7 @@ class CudaBuffer:
         self.nbytes = n_bytes_of(tensor)
 
     def _window(self) -> tuple[Array, Array]:
-        """Return the pinned bytes, and the same as an array of this shape."""
+        """Return a pinned block as large as the tensor: as bytes, and as an array of its shape."""
         pinned = self._memory.window[: self.nbytes]
         return pinned, pinned.view(self._dtype).reshape(self._shape)
 
@@ -55,7 +60,10 @@ class CudaBuffer:
         self._memory.copy_in(self.address, pinned)
 
     def write_row(self, row: CudaBuffer, axis: int, slot: int, stream: int | None = None) -> None:
-        """Overwrite one slot along an axis, in the order of the stream; it does not wait."""
+        """Enqueue a copy of a row over the elements at index `slot` of an axis, and do not wait.
+
+        The copy runs after all work that was enqueued before.
+        """
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer
         pieces, pitch = blocks_of(stream, self._shape[0], n_outer), n_slots * n_bytes
@@ -66,13 +74,16 @@ class CudaBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A graph's staged inputs, or its staged outputs; empty for a graph without any.
+    """Describes the block that holds a graph's staged inputs, or its staged outputs.
+
+    The block is empty for a graph without such tensors.
 
     Attributes:
-        host: The pinned block.
-        address: Address for the graph: of the block itself, or of its mirror on the device.
-        offsets: Offset of each tensor, in bytes from the beginning of the block.
-        is_mirrored: The block must be copied at every run.
+        host: The pinned block, as bytes.
+        address: Address at which the graph uses the block: of the block itself, or of its mirror in
+            device memory.
+        offsets: Offset of each tensor by name, in bytes from the beginning of the block.
+        is_mirrored: Whether the block and its mirror must be copied at every run.
     """
 
     host: Array
@@ -82,13 +93,13 @@ class Staged:
 
 
 class DeviceMemory:
-    """Allocates memory of one GPU; all of it is released with `resources`.
+    """Allocates memory for one GPU; closing `resources` releases all of it.
 
     Args:
-        driver: Makes the calls of CUDA.
-        stream: The stream on which copies are enqueued.
-        is_shared: The GPU uses the host's memory.
-        resources: Holds the callbacks that release the memory.
+        driver: The object that makes the calls of CUDA.
+        stream: The CUDA stream on which copies are enqueued.
+        is_shared: Whether the GPU works in the host's memory.
+        resources: The stack to which the calls that release the memory are added.
     """
 
     def __init__(self, driver: TensorRtDriver, stream: Any, is_shared: bool, resources: ExitStack):
@@ -97,18 +108,22 @@ class DeviceMemory:
         self._largest = 0
 
     def allocate(self, n_bytes: int) -> Address:
-        """Allocate device memory."""
+        """Allocate `n_bytes` of device memory, and return the address."""
         address = self._driver.allocate(max(n_bytes, ALIGNMENT))
         self._resources.callback(self._driver.release, address)
         return address
 
     def tensor(self, tensor: StateTensor | Tensor) -> CudaBuffer:
-        """Allocate a tensor of state, cache or row."""
+        """Allocate device memory for a tensor of state, cache or row."""
         self._largest = max(self._largest, n_bytes_of(tensor))
         return CudaBuffer(self, tensor, self.allocate(n_bytes_of(tensor)))
 
     def stage(self, tensors: Sequence[Tensor]) -> tuple[Staged, dict[str, Array]]:
-        """Allocate staged tensors; returns the block, and zeroed arrays of the host by name."""
+        """Allocate one pinned block for a graph's staged tensors.
+
+        Returns:
+            The block, and each tensor's part of it as an array on the host, filled with 0, by name.
+        """
         offsets, n_bytes = dict[str, int](), 0
         for tensor in tensors:
             offsets[tensor.name] = n_bytes
@@ -133,23 +148,26 @@ class DeviceMemory:
 
     @cached_property
     def window(self) -> Array:
-        """The pinned block through which the host reads and writes device buffers."""
+        """Allocate at first use the pinned block for reading and writing device buffers.
+
+        It is as large as the largest device buffer.
+        """
         return self._pin(self._largest)
 
     def copy_in(self, address: Address, window: Array) -> None:
-        """Copy pinned bytes to the device and wait."""
+        """Copy pinned bytes on the host to device memory, and wait until that is done."""
         self._driver.to_device(address, window, self._stream)
         self._driver.synchronise(self._stream)
 
     def copy_out(self, window: Array, address: Address) -> None:
-        """Copy device memory to pinned bytes and wait."""
+        """Copy device memory to pinned bytes on the host, and wait until that is done."""
         self._driver.to_host(window, address, self._stream)
         self._driver.synchronise(self._stream)
 
     def copy_pieces(
         self, target: Address, pitch: int, source: Address, n_bytes: int, n_pieces: int
     ) -> None:
-        """Copy adjacent pieces on the device to places that lie `pitch` bytes apart."""
+        """Enqueue a copy of pieces within device memory; see `TensorRtDriver.copy_pieces`."""
         self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
 
 

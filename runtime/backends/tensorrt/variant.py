@@ -1,9 +1,11 @@
-"""Find which TensorRT this machine has, without loading it before it is used.
+"""Find which TensorRT this machine has, and load it only when it is used.
 
-    tensorrt        TensorRT 10.3 and newer; on a Jetson a part of JetPack. Times kernels on the GPU
-                    that it builds on, so an engine belongs to that device.
-    tensorrt_rtx    TensorRT for RTX: the same interface; builds for a compute capability, on any
-                    x86-64 machine, with or without a GPU.
+There are two variants:
+
+    tensorrt        TensorRT 10.3 and newer; on a Jetson a part of JetPack. It measures kernels on
+                    the GPU where it builds, so an engine belongs to that GPU.
+    tensorrt_rtx    TensorRT for RTX, with the same interface. It builds for a compute capability
+                    (a kind of GPU), on any x86-64 machine, with or without a GPU.
 
 All other code is the same for both and reads the differences from `Variant`.
 """
@@ -22,10 +24,13 @@ from edgefold.runtime.backends.tensorrt.inspection import LOG_START
 from edgefold.runtime.errors import BackendError
 
 VARIANTS = ("tensorrt", "tensorrt_rtx")
-"""Module names, preferred first."""
+"""Lists the names of both variants' Python modules, the preferred one first."""
 OLDEST = {"tensorrt": (10, 3), "tensorrt_rtx": (1, 2)}
-"""The oldest supported versions: JetPack 6.1 brings 10.3; since 1.2 the RTX variant can run in only
-our memory, which the capture of a step needs."""
+"""Gives the oldest supported version of each variant.
+
+JetPack 6.1 brings 10.3. Since 1.2 the RTX variant can run without allocating memory of its own,
+which is necessary to capture a step.
+"""
 INSTALL = (
     "On a Jetson it belongs to JetPack: sudo apt install nvidia-jetpack (or python3-libnvinfer), "
     "and make the virtual environment with --system-site-packages; on a server: "
@@ -33,17 +38,17 @@ INSTALL = (
     "build ahead without a GPU: pip install tensorrt-rtx."
 )
 KEPT_MESSAGES = 64
-"""The most messages that a logger keeps: it lives as long as its engines, perhaps for years."""
+"""A logger keeps at most this many messages: it lives as long as its engines, perhaps for years."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An imported TensorRT.
+    """Holds an imported TensorRT.
 
     Attributes:
         name: "tensorrt" or "tensorrt_rtx".
-        module: The imported module.
-        version: The module's version, all four numbers where it has four.
+        module: The imported Python module.
+        version: The module's version, such as "10.3.0.26", with all numbers that it has.
     """
 
     name: str
@@ -52,17 +57,20 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """The product's name and version, for messages."""
+        """Return the product's name and version for messages, such as "TensorRT 10.3.0"."""
         return f"{'TensorRT-RTX' if self.name == 'tensorrt_rtx' else 'TensorRT'} {self.version}"
 
 
 def installed() -> str | None:
-    """Return the preferred variant that is installed, without loading its 230 MB of libraries."""
+    """Return the name of the preferred variant that is installed, or None if none is.
+
+    The variant's 230 MB of libraries are not loaded.
+    """
     return next((name for name in VARIANTS if find_spec(name) is not None), None)
 
 
 def find_variant(name: str | None = None) -> Variant:
-    """Import a variant by name, or the preferred one that is installed.
+    """Import a variant of TensorRT by its name, or with None the preferred one that is installed.
 
     Raises:
         BackendError: The variant is unknown, not installed, does not load, or is too old.
@@ -100,14 +108,15 @@ def _require_recent(variant: Variant) -> None:
 
 
 def make_logger(variant: Variant) -> Any:
-    """Return the ILogger that keeps TensorRT's warnings and errors instead of printing them.
+    """Return a logger that keeps TensorRT's warnings and errors instead of printing them.
 
-    There is one per process: TensorRT uses the first logger that it gets, which must stay alive.
+    A process has only one: TensorRT uses the first logger that it gets, which must stay alive.
 
     Returns:
-        An object to pass wherever TensorRT takes a logger. `errors` and `warnings` are the last
-        messages, oldest first, one line each; clear `errors` before a call that may fail.
-        `kernels` is the last message that lists an engine's kernels, for `inspection.read_log`.
+        An ILogger to pass wherever TensorRT takes a logger. Its attributes `errors` and `warnings`
+        hold the last messages, oldest first, one line each; clear `errors` before a call that may
+        fail. `kernels` holds the last message that lists an engine's kernels, for
+        `inspection.read_log`.
     """
     return _logger_of(variant.module.ILogger)
 
@@ -117,7 +126,7 @@ def _logger_of(base: Any) -> Any:
     severity = base.Severity
 
     class CollectingLogger(base):  # type: ignore[misc]
-        """Keeps the last messages that matter."""
+        """Keeps TensorRT's last errors and warnings, and its last list of kernels."""
 
         def __init__(self) -> None:
             base.__init__(self)  # pybind11 demands the base's own, not super()'s

@@ -1,1 +1,1 @@
-"""Find the clock, the columns and the number format of a table by its first lines."""
+"""Find the columns of times and of values, and the number format, of a table by its first lines."""

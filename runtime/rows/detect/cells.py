@@ -1,9 +1,9 @@
-"""Judge what the cells of a table's columns hold, by the first some hundred lines.
+"""Judge what the cells of each column of a table hold, by the first few hundred lines.
 
     cells of a column ──> dates in one form, times of the day, numbers, text, or nothing
 
-Which of the columns is the clock, and which are sensors, is decided in
-`edgefold.runtime.rows.detect.columns`.
+`edgefold.runtime.rows.detect.choice` then decides which columns are the clock (the column or two
+columns that hold the time of each row), and which are sensors.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ FRACTION = {sign: re.compile(rf"[+-]?\d*{re.escape(sign)}\d+", re.ASCII) for sig
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of one column.
+    """Holds the cells of one column and what they were judged to hold.
 
     Attributes:
-        name: Of the column.
-        kind: What most of them hold.
-        times: Of dates and numbers: what was read, in the order of the lines.
-        texts: All of them, without spaces around them; "" where a line is too short.
-        forms: Of dates: the forms for `--time-format` that read them; None is the default.
+        name: The name of the column.
+        kind: The kind of content that most cells have.
+        times: The dates, in seconds since 1970, or the numbers that were read from the cells, in
+            the order of the lines; empty for the other kinds.
+        texts: The texts of all cells, without spaces around them; "" where a line is too short.
+        forms: For dates, the formats for `--time-format` that read them, the likeliest first; None
+            stands for the forms that need no format.
     """
 
     name: str
@@ -47,19 +49,25 @@ class Cells:
 
     @property
     def rises(self) -> float:
-        """The share of lines whose time is later than that of the line before; 1 of one line."""
+        """Return the share (0 to 1) of lines whose time is later than in the line before.
+
+        It is 1 if there is only one line.
+        """
         pairs = list(pairwise(self.times))
         return sum(b > a for a, b in pairs) / len(pairs) if pairs else 1.0
 
     @property
     def falls(self) -> float:
-        """The share of lines whose time is earlier than that of the line before."""
+        """Return the share (0 to 1) of lines whose time is earlier than in the line before."""
         pairs = list(pairwise(self.times))
         return sum(b < a for a, b in pairs) / len(pairs) if pairs else 0.0
 
     @property
     def usual_step(self) -> tuple[float, float]:
-        """The step from line to line that comes most often, and its share."""
+        """Return the most frequent difference between one line's time and the next, and its share.
+
+        Both are 0 if there are fewer than two times.
+        """
         steps = Counter(float(f"{b - a:.6g}") for a, b in pairwise(self.times))
         if not steps:
             return 0.0, 0.0
@@ -68,12 +76,19 @@ class Cells:
 
     @property
     def example(self) -> str:
-        """The first cell that is not empty."""
+        """Return the text of the first cell that is not empty; "" if all are empty."""
         return next((text for text in self.texts if text), "")
 
 
 def look_at(name: str, cells: Sequence[str], format: RowFormat) -> Cells:
-    """Judge a column by its cells; `format` holds the decimal sign and what is given of dates."""
+    """Judge what a column holds by its cells.
+
+    Args:
+        name: The column's name.
+        cells: The texts of its cells, one for each line.
+        format: How fields are written; its decimal sign, its missing values and, if the user gave
+            one, its time format are used.
+    """
     texts = tuple(
         WrittenNumber(c.strip()) if isinstance(c, WrittenNumber) else c.strip() for c in cells
     )
@@ -96,7 +111,7 @@ def look_at(name: str, cells: Sequence[str], format: RowFormat) -> Cells:
 
 
 def decimal_sign(columns: Sequence[Sequence[str]]) -> Literal[".", ","]:
-    """Return the sign before the fraction of most numbers of a table."""
+    """Return the decimal sign, point or comma, that most numbers of a table's columns have."""
     counts = {".": 0, ",": 0}
     for cells in columns:
         for cell in cells:
@@ -107,13 +122,17 @@ def decimal_sign(columns: Sequence[Sequence[str]]) -> Literal[".", ","]:
 
 
 def joined(date: str, clock: str) -> str:
-    """A date and a time of the day as one text that `parse_date` reads."""
+    """Join a date and a time of the day into one text that `parse_date` can read."""
     clock = clock.strip()
     return f"{date.strip()} {'0' * (clock.find(':') == 1)}{clock}"
 
 
 def _forms_of(texts: Sequence[str], given: str | None) -> tuple[str | None, ...]:
-    """The forms that read most of the texts as dates, the likeliest first; none if none does."""
+    """Return the time formats that read at least 90 % of the texts as dates, the likeliest first.
+
+    None as a format stands for the forms that need none. The result is empty if the texts are not
+    dates.
+    """
     if given is not None:
         return (given,) if _share(texts, lambda text: is_date(text, given)) >= MOST else ()
     if _share(texts, is_date) >= MOST:
@@ -132,14 +151,20 @@ def _dates(texts: Sequence[str], form: str | None) -> tuple[float, ...]:
 
 
 def _unevenness(texts: Sequence[str], form: str) -> float:
-    """How much the longest step is above the usual one; a swapped day and month leaps."""
+    """Return the longest time step divided by the median step, if dates are read with `form`.
+
+    It is large where a format swaps the day and the month, because times then leap.
+    """
     times = _dates(texts, form)
     steps = sorted(abs(b - a) for a, b in pairwise(times))
     return steps[-1] / max(steps[len(steps) // 2], 1e-9) if steps else 0.0
 
 
 def _order(texts: Sequence[str], form: str) -> bool:
-    """Whether a form is the less usual one of two that read dates alike."""
+    """Return whether a format is the less usual one of two that both read the dates.
+
+    The month usually comes first in texts with AM or PM, and the day in all others.
+    """
     has_half = bool(re.search("[AaPp][Mm]", texts[0]))  # written where the month comes first
     return form.startswith("%d") == has_half
 

@@ -1,8 +1,10 @@
 """Choose the clock and the sensors among the columns of a table.
 
+The clock is the column, or the two columns, that hold the time of each row.
+
 dates, a date and a time of the day, numbers that rise ──> the clock, else rows at even steps
 other numbers                                          ──> sensors
-words that part rows of one time                       ──> the names of sensors
+words that differ between rows of the same time        ──> the names of sensors
 everything else                                        ──> left out, with the reason
 """
 
@@ -37,21 +39,22 @@ SENSOR_NAMES = re.compile(
 OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
 UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
 STEADY = 0.95
-"""The share of lines in which a clock must rise."""
+"""The smallest share of lines in which the times of a clock must rise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The columns of a table that are read, and how.
+    """Describes which columns of a table are read, and how.
 
     Attributes:
-        time: One column of times, or a date and a time of the day; nothing where rows are counted.
+        time: The name of the column of times, or the names of the columns of the date and the time
+            of the day; empty if the times are the numbers of the rows.
         clock: What the times are.
-        unit_s: Seconds of one unit of unix time; 1 otherwise.
-        time_format: The form of the dates; None is the default.
-        values: The columns of values.
-        series: The column that names the sensor of each row; "" where there is none.
-        notes: What was assumed and left out.
+        unit_s: The length of one unit of unix time in seconds; 1 for all other clocks.
+        time_format: How the dates are written, as for `--time-format`; None for the default forms.
+        values: The names of the columns of values.
+        series: The name of the column that names the sensor of each row; "" if there is none.
+        notes: Sentences that say what was assumed and which columns were left out.
     """
 
     time: tuple[str, ...]
@@ -64,10 +67,10 @@ class Choice:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Choice:
-        """Rebuild a choice that `asdict` and JSON turned into lists.
+        """Rebuild a choice, without its notes, from the dictionary that `asdict` made.
 
         Raises:
-            KeyError, TypeError, ValueError: It is damaged.
+            KeyError, TypeError, ValueError: The dictionary is damaged.
         """
         time, values = tuple(form["time"]), tuple(form["values"])
         series, unit_s, time_format = form["series"], form["unit_s"], form["time_format"]
@@ -80,25 +83,29 @@ class Choice:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are read: of times, of values, and the one that names the sensor."""
+        """Return the names of all columns that are read: times, values, and the sensor's name."""
         return (*self.time, *self.values, *filter(None, [self.series]))
 
     @property
     def is_named(self) -> bool:
-        """Whether there may be several sensors, so that each has a name."""
+        """Return whether the table may hold several sensors, so that each of them needs a name."""
         return len(self.values) > 1 or bool(self.series)
 
     @property
     def is_dated(self) -> bool:
-        """Whether times are seconds since 1970."""
+        """Return whether the times, once they are read, are seconds since 1970."""
         return self.clock in ("dates", "unix time")
 
     def written(self, time: float, like: str = "") -> str:
-        """Write a time that is not in the table, as far as possible as a text of it is written.
+        """Return the text of a time that is not in the table, written as the table writes times.
 
-        Dates are in the form of ISO 8601: in UTC with a Z where the text has an offset, without one
-        where it has none. Without a text, times since 1970 are written as dates too. What is beyond
-        the years that have dates is empty.
+        Dates are written in the form of ISO 8601 in UTC, with a Z if `like` has an offset. Times
+        since 1970 are numbers in the table's unit, but are written as dates if `like` is empty. The
+        text is empty for times that are not finite or lie outside the years 1 to 9999.
+
+        Args:
+            time: The time, in the unit of the times that were read from the table.
+            like: The text of another time in the table, which shows how the table writes times.
         """
         if not math.isfinite(time):
             return ""
@@ -122,7 +129,14 @@ def choose(
     values: Sequence[str] | None = None,
     series: str | None = None,
 ) -> Choice:
-    """Choose the columns; what is named is taken.
+    """Choose the clock, the columns of values and the column that names the sensors.
+
+    Args:
+        columns: What the columns of the table hold.
+        source: The input's name, for messages.
+        time: The name of the column of times; chosen if None.
+        values: The names of the columns of values; chosen if None.
+        series: The name of the column that names the sensors; chosen if None.
 
     Raises:
         DataError: A named column is missing, the clock holds no times or runs backward, or no
@@ -167,7 +181,11 @@ class _Clock:
 
 
 def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
-    """The clock of a column that the user names."""
+    """Return the clock that the column `cells`, which the user named, makes.
+
+    Raises:
+        DataError: The column holds neither dates nor numbers.
+    """
     if cells.kind == "date":
         return _dates(cells, columns)
     if cells.kind != "number":
@@ -179,9 +197,9 @@ def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
 
 
 def _clock(columns: Sequence[Cells]) -> _Clock:
-    """The clock of a table."""
+    """Choose the clock among the columns of a table; without one, its rows are at even steps."""
     dates = [cells for cells in columns if cells.kind == "date" and len(set(cells.times)) > 1]
-    # A date that follows the rows comes before one that leaps, then a known name, then the order.
+    # Dates that rise with the rows are preferred to those that leap, then columns of a known name.
     dates.sort(key=lambda c: (c.falls > 1 - STEADY, not TIME_NAMES.fullmatch(c.name)))
     if dates or (dates := [cells for cells in columns if cells.kind == "date"]):
         return _dates(dates[0], columns)
@@ -208,7 +226,10 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
 
 
 def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
-    """The clock of a column of dates, with a time of the day where that stands next to it."""
+    """Return the clock that a column of dates makes.
+
+    If another column holds times of the day and the dates have none, both make the clock together.
+    """
     notes: tuple[str, ...] = ()
     form = cells.forms[0]
     if len(cells.forms) > 1:
@@ -228,7 +249,7 @@ def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
 
 
 def _numbers(cells: Cells) -> _Clock:
-    """The clock of a column of numbers: parts of a second since 1970, or units of its own."""
+    """Return the clock that a column of numbers makes: a count since 1970, or any other numbers."""
     unit, backward = _unit_of(cells), _is_backward(cells)
     if unit is None:
         return _Clock((cells.name,), "numbers", is_backward=backward)
@@ -236,19 +257,25 @@ def _numbers(cells: Cells) -> _Clock:
 
 
 def _is_backward(cells: Cells) -> bool:
-    """Whether the newest time comes first."""
+    """Return whether the newest time stands in the first line and the oldest in the last."""
     times = cells.times
     return len(times) > 2 and times[-1] < times[0] and cells.rises <= 1 - STEADY
 
 
 def _unit_of(cells: Cells) -> tuple[float, str] | None:
-    """The part of a second that numbers count since 1970; None where they do not look so."""
+    """Return the unit (seconds, name) in which numbers count since 1970; None if they do not.
+
+    The size of the middle number decides, which must lie in the years 1985 to 2128.
+    """
     middle = sorted(cells.times)[len(cells.times) // 2]
     return next((unit for unit in UNITS if SINCE_S <= middle * unit[0] <= UNTIL_S), None)
 
 
 def _naming(clock: _Clock, columns: Sequence[Cells]) -> str:
-    """The column that names the sensor of each row: times repeat, and with it they do not."""
+    """Return the name of the column that names the sensor of each row; "" if there is none.
+
+    There is one if times repeat, but hardly any pair of a time and this column's text does.
+    """
     times = [cells.texts for cells in columns if cells.name in clock.time]
     when = list(zip(*times, strict=True))
     if not when or len(set(when)) >= STEADY * len(when):
@@ -266,7 +293,7 @@ def _naming(clock: _Clock, columns: Sequence[Cells]) -> str:
 
 
 def _sensors(columns: Sequence[Cells], values: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The columns of values, and notes on those that are left out."""
+    """Return the names of the columns of values, and notes that say why others are left out."""
     if values:
         return list(values), []
     taken, left = [], []
@@ -289,7 +316,7 @@ def _numbers_rows(cells: Cells) -> bool:
 
 
 def _is_address(cells: Cells) -> bool:
-    """Whether a column names the only sensor."""
+    """Return whether a column holds the name or number of the only sensor, equal in all lines."""
     is_named = SENSOR_NAMES.fullmatch(cells.name) or NUMBERING.fullmatch(cells.name)
     return bool(is_named) and len(set(cells.texts)) == 1
 
@@ -300,7 +327,7 @@ def _is_clock(cells: Cells) -> bool:
 
 
 def _held(cells: Cells) -> str:
-    """Return words for what a column holds."""
+    """Return words for a message that say what a column holds, such as "dates"."""
     if cells.kind == "text":
         return f"text such as {shown(cells.example)}"
     return {

@@ -1,10 +1,11 @@
-"""Read a table of which nothing is known: find its clock and its sensors by its first lines.
+"""Read a table whose form is unknown: find its clock and its sensors by its first lines.
 
     first lines ──> delimiter, header ──> what each column holds ──> the clock, the values ──> rows
 
-The clock is a column of dates, or a date and a time of the day, or numbers that rise (seconds since
-1970 and parts of them are known by their size); a table without one has rows at even steps. Every
-other column of numbers is a sensor. What is left out is noted with its reason.
+The clock holds the time of each row. It is a column of dates, or one of dates and one of times of
+the day, or one of numbers that rise (numbers that count seconds or parts of them since 1970 are
+recognized by their size). A table without a clock has rows at even steps. Every other column of
+numbers is a sensor. The notes of a table say which columns are left out, and why.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ from edgefold.runtime.rows.sensor_columns import MAX_NAME, SensorsRow
 
 
 class TableColumns(Columns):
-    """The clock and the sensors of a table, as they were chosen; each line is a `SensorsRow`.
+    """Reads the chosen clock and sensors of a table; each line becomes a `SensorsRow`.
 
-    A cell without a value is a row with the value NaN: the clock has gone on, and the sensor has
+    A cell without a value becomes a row with the value NaN: time has passed, and the sensor has
     measured nothing.
 
     Args:
-        choice: The columns.
+        choice: Which columns are the clock and the sensors.
         format: How fields are written.
         layout: Where the columns are in a line.
-        n_before: Lines before the first row; rows of a table without a clock count from there.
+        n_before: The number of lines before the first row. In a table without a clock, the time of
+            a row is its number, counted from there.
 
     Attributes:
         clock: Whether times are dates, in seconds since 1970, or numbers.
-        names_single: Whether the rows of an only sensor bring the name of its column; else "".
+        names_single: Whether the rows of a sensor that is the only one carry the name of its column
+            (True) or an empty name.
     """
 
     may_lack = True
@@ -69,7 +72,7 @@ class TableColumns(Columns):
 
     @property
     def form(self) -> dict[str, Any]:  # type: ignore[override]
-        """Return all of it as plain JSON, for a snapshot."""
+        """Return the choice, format, layout and `n_before` as plain JSON, for a snapshot."""
         parts = asdict(self.choice), self.format.to_json(), asdict(self._layout)
         choice, format, layout = parts
         del choice["notes"]
@@ -77,10 +80,10 @@ class TableColumns(Columns):
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> TableColumns:
-        """Rebuild the columns that `form` was made of.
+        """Rebuild the columns from the JSON that the property `form` returned.
 
         Raises:
-            DataError, KeyError, TypeError, ValueError: It is damaged.
+            DataError, KeyError, TypeError, ValueError: The JSON is damaged.
         """
         choice, layout = Choice.from_json(form["choice"]), Layout.from_json(form["layout"])
         n_before = form["n_before"]
@@ -89,14 +92,14 @@ class TableColumns(Columns):
         return cls(choice, RowFormat.from_json(form["format"]), layout, n_before)
 
     def is_data(self, field: str) -> bool:
-        """Whether a field of a first line shows that it is not a header."""
+        """Return whether a field of the first line shows that this line is data, not a header."""
         return is_data(field, self.format.time_format)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
-        """Find the columns in the header of another part of the input.
+        """Find the chosen columns in the header of a later part of the input.
 
         Raises:
-            DataError: They are not in it.
+            DataError: A column is not in the header.
         """
         names = column_names([field.strip() for field in fields])
         for name in self.defaults:
@@ -107,11 +110,11 @@ class TableColumns(Columns):
         return Layout(self.defaults, places, len(names), delimiter, tuple(names))
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names of the columns."""
+        """Return the names of the chosen columns, whatever the layout."""
         return self.defaults
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
-        """Read a line's fields; raises BadLineError where it has no time or names no sensor."""
+        """Read the fields of a line; raise BadLineError if it has no time or names no sensor."""
         cells = [fields[place] for place in layout.positions]
         time, text = self._time(cells[: self._n_time], line)
         head = self._sensor(cells[-1]) if self.choice.series else ""
@@ -126,7 +129,7 @@ class TableColumns(Columns):
         return SensorsRow(line, (), (), tuple(parts))
 
     def _time(self, cells: list[str], line: int) -> tuple[float, str]:
-        """A line's time, and how it is written."""
+        """Return the time of a line, and the text that writes it, from the cells of its clock."""
         if not cells:
             number = line - self.n_before
             return float(number), str(number)
@@ -164,12 +167,12 @@ class TableColumns(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that was looked at, ready to be read.
+    """Holds a table whose columns were chosen by its first lines, ready to be read.
 
     Attributes:
-        columns: Which columns are read, where they are, and how.
-        notes: What was assumed and left out, as sentences without a point.
-        n_named: Sensors that the first lines name, where a column names them; else 0.
+        columns: The columns that are read: which they are, where they stand and how they are read.
+        notes: Sentences, without a full stop, that say what was assumed and left out.
+        n_named: The number of sensors that the first lines name, if a column names them; else 0.
     """
 
     columns: TableColumns
@@ -180,23 +183,23 @@ class Table:
 
     @property
     def choice(self) -> Choice:
-        """The clock and the sensors."""
+        """Return which columns are the clock and the sensors."""
         return self.columns.choice
 
     def rows(self) -> Iterator[SensorsRow | BadRow]:
-        """Read all rows, once; a line that cannot be read is a BadRow."""
+        """Iterate over all rows of the table, once; a line that cannot be read is a BadRow."""
         reader = CsvRows(self._source, self.columns, self._name)
         yield from reader  # type: ignore[misc]  # its rows are those of `TableColumns.row`
 
 
 class _Replayed:
-    """Gives the lines that were looked at again, and then those that follow."""
+    """Gives the first lines of a file, which were already read, again, and then the other lines."""
 
     def __init__(self, lines: Sequence[bytes], file: LineSource):
         self._lines, self._file = list(lines[::-1]), file
 
     def readline(self, size: int, /) -> bytes:
-        """Return the next line with its end."""
+        """Return the next line with its end; b"" after the last one."""
         return self._lines.pop() if self._lines else self._file.readline(size)
 
 
@@ -208,10 +211,10 @@ def open_table(
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Look at the first lines of a table, and choose its columns.
+    """Choose the columns of a table by its first lines, and return the table ready to be read.
 
     Args:
-        file: Its lines, which are read once; CSV of any common form, or JSON lines.
+        file: The lines of the table, which are read once; CSV of any common form, or JSON lines.
         name: See `find_table`.
         time: See `find_table`.
         values: See `find_table`.
@@ -235,15 +238,16 @@ def find_table(
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Choose the columns of a table by its first lines, which are all that it can read.
+    """Choose the columns of a table by its first lines; the table that is returned has only these.
 
     Args:
         lines: The first lines, with their ends.
         name: The input's name, for messages.
-        time: The column of times; found by default.
-        values: The columns of values; all columns of numbers by default.
-        series: The column that names the sensor of each row; found where times repeat.
-        given: Settings of `RowFormat` that are known; the others are found.
+        time: The name of the column of times; found if None.
+        values: The names of the columns of values; if None, all other columns of numbers.
+        series: The name of the column that names the sensor of each row; if None, it is found where
+            times repeat.
+        given: The settings of `RowFormat` that are known, by name; the others are found.
 
     Raises:
         DataError: There are no rows, or no column of numbers, or a named column is missing.

@@ -1,4 +1,4 @@
-"""Split the first lines of a table into cells: the form of its lines, its header, its columns.
+"""Split the first lines of a table into cells, and find its delimiter, its header and its columns.
 
 Lines that stand before the table, such as a title or a comment, are skipped and counted.
 """
@@ -20,25 +20,26 @@ from edgefold.runtime.rows.json_lines import is_json, parse_object
 from edgefold.runtime.rows.row_format import RowFormat
 
 DELIMITERS = (";", "\t", "|", ",", " ")
-"""In the order in which they are tried: a comma may be a decimal one, a space part of a date."""
+"""Lists the delimiters in the order in which they are tried: a comma may be a decimal sign, and a
+space may be part of a date."""
 OLDER = "cp1252"
 TO_UTF8 = " as UTF-8 text; convert it, for instance: iconv -f WINDOWS-1252 -t UTF-8."
 CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f]")
 STEADY = 0.8
-"""The share of lines that must have one number of fields for a sign to be the delimiter."""
+"""The smallest share of lines that a delimiter must split into the same number of fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The columns of the first lines, and where they stand.
+    """Holds the columns of a table's first lines, and where they stand.
 
     Attributes:
-        names: The names of the columns, each once.
-        cells: The texts of each column, a line each; "" where a line is too short.
-        format: How fields are written, with the delimiter.
-        n_before: Lines before the first row: the header and what stands above it.
-        header: The fields of the header; nothing where there is none.
-        notes: What was assumed.
+        names: The names of the columns; no name comes twice.
+        cells: A list for each column, with the texts of its cells, one for each line.
+        format: How fields are written, with the delimiter that was found.
+        n_before: The number of lines before the first row: the header and the lines above it.
+        header: The fields of the header; empty if there is no header.
+        notes: Sentences that say what was assumed.
     """
 
     names: list[str]
@@ -49,7 +50,7 @@ class Head:
     notes: tuple[str, ...] = ()
 
     def layout(self, wanted: tuple[str, ...]) -> Layout:
-        """Where the wanted columns are in a line."""
+        """Return where the wanted columns, given by name, are in a line."""
         if self.format.delimiter is None:
             return Layout(wanted, tuple(range(len(wanted))), len(wanted), "", (), "json")
         places = tuple(self.names.index(name) for name in wanted)
@@ -60,9 +61,9 @@ def read_head(raw: Sequence[bytes], name: str, format: RowFormat) -> Head:
     """Split the first lines of a table into cells.
 
     Args:
-        raw: The lines, as `first_lines` gives them.
+        raw: The first lines with their ends, as `first_lines` returns them.
         name: The input's name, for messages.
-        format: What is known of how fields are written.
+        format: The settings that are known of how fields are written.
 
     Raises:
         DataError: No line can be read.
@@ -89,7 +90,7 @@ def read_head(raw: Sequence[bytes], name: str, format: RowFormat) -> Head:
 
 
 def _text(line: bytes) -> str | None:
-    """A line as text; None where it is blank or cannot be read."""
+    """Return a line as text without its end; None if the line is blank or is not UTF-8 text."""
     try:
         text = line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError:
@@ -98,7 +99,11 @@ def _text(line: bytes) -> str | None:
 
 
 def _older(raw: list[bytes]) -> list[tuple[int, str]]:
-    """Lines before the first one in UTF-8, as old programs of Windows write a header with °C."""
+    """Read the lines before the first UTF-8 line as `OLDER`, and return their numbers and texts.
+
+    Old programs of Windows write such lines, for example a header with °C. Blank lines and lines
+    with control characters are left out.
+    """
     texts = ((i, line.decode(OLDER, "replace").rstrip("\r\n")) for i, line in enumerate(raw))
     return [(i, t) for i, t in texts if t.strip() and "\ufffd" not in t and not CONTROL.search(t)]
 
@@ -116,7 +121,10 @@ def _of_json(texts: list[str], format: RowFormat) -> Head:
 
 
 def _json_text(value: object) -> str:
-    """A value as text: numbers are texts already; what is neither cannot be a sensor's."""
+    """Return a JSON value as the text of a cell.
+
+    Numbers are texts already. Objects and lists become words, since no sensor has such values.
+    """
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, bool):
@@ -153,7 +161,12 @@ def _of_csv(lines: list[tuple[int, str]], raw: list[bytes], format: RowFormat) -
 def _split(
     lines: list[tuple[int, str]], given: str | None
 ) -> tuple[str, list[tuple[int, list[str]]]]:
-    """The delimiter, and the fields of the lines that it splits."""
+    """Find the delimiter; return it with the number and the fields of each line that it splits.
+
+    Args:
+        lines: The number of each line, from 0, and its text.
+        given: The delimiter, if it is known.
+    """
     candidates = []
     for delimiter in [given] if given else DELIMITERS:
         split = []
@@ -175,9 +188,9 @@ def _split(
 
 
 def _is_header(columns: Sequence[Sequence[str]], format: RowFormat) -> bool:
-    """Whether the first cells name columns: one is a word above numbers or dates.
+    """Return whether the first cells of the columns are a header.
 
-    A line of words alone is a header too.
+    They are if one of them is a word above numbers or dates, or if all of them are words.
     """
     if not any(_is_data(column[0], format) for column in columns):
         return True
@@ -195,7 +208,10 @@ def _is_data(text: str, format: RowFormat) -> bool:
 
 
 def column_names(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns under a header, each once; a # before the first goes."""
+    """Return a name for each field of a header; no name comes twice.
+
+    The second column called `a` is named `a (2)`. A # before the first name is removed.
+    """
     counts: Counter[str] = Counter()
     names = []
     for name in header:

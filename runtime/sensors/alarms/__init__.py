@@ -1,1 +1,1 @@
-"""Alarms of a sensor at a stated rate of false ones."""
+"""Decide which rows of a sensor are alarms, at a stated rate of false alarms."""

@@ -1,18 +1,19 @@
-"""Alarms at a stated rate of false ones, and the names of what has happened to a sensor.
+"""Give alarms at a stated rate of false alarms, and name what has happened to a sensor.
 
     value        one value that the forecast did not expect
-    level shift  a value that was alarmed, and those after it, stay where it went; or several
-                 unexpected values to one side. Then the new level is learned, not alarmed
+    level shift  the values after an alarmed value stay at its level; or several values in sequence
+                 are unexpected on the same side. Then the new level is learned, not alarmed
     stuck        equal values for longer than the sensor's own history explains
-    noisy        the forecast has been surprised far more than it usually is, for some 15 rows
+    noisy        the forecast errors are far larger than usual, for about 15 rows
     gap          slots are missing for longer than the sensor's own history explains
 
-Each is a number whose tail is learned (`edgefold.runtime.sensors.alarms.tail_probability`, `runs`),
-so that a density whose tails are wrong still gives the stated rate. What remains of an error is
-taken out as the integrator of conformal PID control does (Angelopoulos et al. 2023): alarms above
-the stated number lower the rate that is allowed next, rows raise it again, so that in the long run
-alarms come at the stated rate even if everything above is wrong. One alarm, which may be chance,
-lowers it little, and the next fault is found; several lower it much. One incident is alarmed once.
+Each event is found by a number whose tail is learned (`tail_probability` and `run_lengths` of this
+package), so that a forecast density whose tails are wrong still gives the stated rate. The error
+that remains is removed as the integrator of conformal PID control does (Angelopoulos et al. 2023):
+more alarms than stated lower the rate that is allowed next, and each row raises it again, so that
+in the long run alarms come at the stated rate even if everything above is wrong. One alarm, which
+may be chance, lowers the rate little, so that the next fault is found; several alarms lower it
+much. One incident is alarmed once.
 """
 
 from __future__ import annotations
@@ -32,34 +33,37 @@ from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.tail_probability import Tail
 
 RATE = 1e-4
-"""The share of false alarms among rows, unless another one is asked for."""
+"""The share of rows that may be false alarms, if the user states none."""
 PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
-"""Parts of the stated rate, one for each way to be alarmed: two ways often alarm the same row, and
-learned tails err to the safe side. Rows that stand out to one side or by their noise come in
-groups, of which one row is alarmed, so that their parts may be larger."""
+"""Maps each test that can alarm a row to the part of the stated rate that it may use. The parts add
+up to more than 1, because two tests often alarm the same row, and learned tails err to the safe
+side. Rows with errors to one side, or with noise, come in groups of which one row is alarmed, so
+their parts may be larger."""
 N_FIRST = 60
-"""Rows that are scored before the first alarm."""
+"""The number of rows that are scored before the first alarm."""
 GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
-"""The weight of the square of the alarms that were stated less those that came, which is added to
-the logarithm of the allowed rate, with the sign of their difference; and the bounds of the
-difference."""
+"""The factor by which the allowed rate follows the alarms that came, and bounds. The allowed rate
+is multiplied by exp(GUARD * d * |d|), where d is the number of alarms that the stated rate allows
+minus the number that came, kept between the bounds."""
 INCIDENT, LEARNING = 5, 30
-"""Rows in which a level shift must show, and in which it is then learned without alarm."""
+"""The number of rows in which a level shift must show, and the number of rows in which the model
+then learns the new level without alarm."""
 SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
 LEAST_SURPRISE, SURPRISE_BOUND = 4.0, 5.0
-"""A large error is alarmed only where the forecast itself calls the value this rare, p < 0.018: a
-wide forecast has said that it may be wrong. And how much of a surprise counts for one side."""
+"""Bounds of a surprise, which is -log(p-value). A large error is alarmed only if its surprise is at
+least 4 (p < 0.018), because a wide forecast has said that it may be wrong. In the sum of surprises
+to one side, a surprise counts as at most 5."""
 LEAST_P, LARGEST = 1e-12, 1e100
 
 
 class AlarmVerdict(NamedTuple):
-    """Whether a row is alarmed, and what has happened.
+    """Says whether a row is an alarm, and what has happened.
 
     Attributes:
-        alarm: True once for each incident.
-        event: "", "value", "level shift", "stuck", "noisy" or "gap". It may stand without an
-            alarm: "level shift" where the value before was alarmed, "stuck" and "noisy" as long as
-            they last.
+        alarm: Whether the row is an alarm; True once for each incident.
+        event: "", "value", "level shift", "stuck", "noisy" or "gap". Some events also come without
+            an alarm: "level shift" after a value that was alarmed, and "stuck" and "noisy" as long
+            as they last.
     """
 
     alarm: bool
@@ -74,10 +78,10 @@ NAMED = {name: AlarmVerdict(False, name) for name in ALARMS}
 
 
 class Watch(KeptNumbers):
-    """Watches one sensor, in a memory of fixed size.
+    """Decides for each row of one sensor whether it is an alarm, in a memory of fixed size.
 
     Args:
-        rate: False alarms a row, between 0 and 0.1.
+        rate: The stated share of rows that may be false alarms, above 0 and at most 0.1.
     """
 
     KEPT = (
@@ -111,14 +115,15 @@ class Watch(KeptNumbers):
         log_density: float,
         n_missing: int = 0,
     ) -> AlarmVerdict:
-        """Judge the next row.
+        """Decide whether the next row is an alarm, and learn from it.
 
         Args:
-            value: Measured; not a number where the slot has none.
-            p_value: Twice the smaller of the masses below and above the value, as forecast.
-            quantiles: As forecast, an odd number of them, the median in the middle.
-            log_density: Of the value; 0 with a p-value of 1 where nothing was forecast.
-            n_missing: Slots without a value just before this row.
+            value: The measured value; NaN if the row has none.
+            p_value: Twice the smaller of the forecast probabilities below and above the value.
+            quantiles: The forecast quantiles, an odd number with the median in the middle.
+            log_density: The forecast log density of the value; 0, with a p-value of 1, if nothing
+                was forecast.
+            n_missing: The number of slots without a row just before this row.
         """
         if not math.isfinite(value):
             return QUIET
@@ -147,7 +152,7 @@ class Watch(KeptNumbers):
         return ALARMS["gap"] if rare else QUIET
 
     def _see_run(self, value: float, n_missing: int) -> AlarmVerdict:
-        """Repeats of the value before."""
+        """Decide whether the sensor is stuck: the value repeats the one before for too long."""
         self._gaps.rows += 1.0
         rarity = self._habits.see(value, n_missing > 0)
         if rarity == 0.0:
@@ -165,7 +170,7 @@ class Watch(KeptNumbers):
         return ALARMS[event]
 
     def _see_score(self, value: float, p_value: float, middle: float) -> AlarmVerdict:
-        """How surprising the value is, alone and with those before."""
+        """Decide by how unexpected the value is, by itself and together with those before it."""
         self._n = n = self._n + 1
         surprise = -math.log(p_value if p_value > LEAST_P else LEAST_P)
         away = value - middle
@@ -206,7 +211,11 @@ class Watch(KeptNumbers):
         self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
         by_noise: float,
     ) -> AlarmVerdict:  # fmt: skip
-        """Alarm the row for whatever is rarer than allowed."""
+        """Alarm the row if a number of it is rarer than allowed.
+
+        The arguments `by_...` are the probabilities that a number so large comes: the error, the
+        surprise, the sum of surprises to one side, and the size of recent errors.
+        """
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0
             self._middle, self._sign = 0.5 * (value + middle), math.copysign(1.0, value - middle)
@@ -222,7 +231,10 @@ class Watch(KeptNumbers):
         return QUIET
 
     def _in_incident(self, value: float) -> AlarmVerdict:
-        """Rows after an alarm: do the values stay where it went?"""
+        """Decide, some rows after an alarmed value, whether the level has shifted.
+
+        It has if all values since the alarm are nearer to the alarmed value than to its forecast.
+        """
         self._age += 1
         self._stayed += (value - self._middle) * self._sign > 0
         if self._age < INCIDENT - 1:
@@ -234,7 +246,7 @@ class Watch(KeptNumbers):
         return NAMED["level shift"]
 
     def arrays(self) -> dict[str, Array]:
-        """Return what a snapshot must keep; shapes never change."""
+        """Return the arrays that a snapshot must keep; their shapes never change."""
         return {
             "tails": np.array([tail.numbers() for tail in self._tails()]),
             "habits": self._habits.numbers(),
@@ -243,10 +255,10 @@ class Watch(KeptNumbers):
         }
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned, of the same shapes.
+        """Restore the arrays that `arrays` returned; they must have the same shapes.
 
         Raises:
-            SnapshotError: It holds what no watch keeps. Nothing has changed then.
+            SnapshotError: The arrays are damaged; nothing has changed.
         """
         fresh = Watch(self.rate)
         try:

@@ -1,8 +1,9 @@
-"""Values at which a sensor often rests: zero at night, a ceiling, an idle level.
+"""Know the values at which a sensor often rests: zero at night, a ceiling, an idle level.
 
-Runs of equal values are counted apart for them. Otherwise the nights of a solar panel would explain
-an hour of equal values at noon. A value is a habit from the second long run at it on; its first one
-is then taken back out of the runs of all other values.
+Such a value is called a habit. Runs of equal values are counted separately for habits and for all
+other values. Otherwise the nights of a solar panel would explain an hour of equal values at noon. A
+value becomes a habit with its second long run; its first long run, which was counted with the other
+values, is then moved to the runs of the habits.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 
 N_HABITS, LONG = 4, 8
-"""Values that are kept, and the repeats that make a run long."""
+"""The number of values that are kept as habits, and the number of repeats that makes a run long."""
 FADING = 0.98
 
 
 class Habits(KeptNumbers):
-    """Counts the repeats of a stream's values."""
+    """Counts how often the values of a stream repeat, and says how rare a run of repeats is."""
 
     KEPT = ("_value", "_present", "_values", "_weights", "_first", "_usual", "_other")
 
@@ -25,10 +26,18 @@ class Habits(KeptNumbers):
         self._value, self._present = float("nan"), -1  # the newest value; its habit, if it is one
         self._values = [float("nan")] * N_HABITS
         self._weights = [0.0] * N_HABITS
-        self._first = [0] * N_HABITS  # the length of a value's first run, until its second one
+        self._first = [0] * N_HABITS  # the length of a value's first run, kept until its second run
 
     def see(self, value: float, after_gap: bool) -> float:
-        """Tell the logarithm of how rare so many repeats of the value are; 0 for none."""
+        """Count a value, and return the logarithm of how rare so long a run of its repeats is.
+
+        Args:
+            value: The value of the next row.
+            after_gap: Whether slots are missing just before the row, which ends a run.
+
+        Returns:
+            The logarithm of the expected number of such runs per row; 0 if the value is no repeat.
+        """
         if value != self._value or after_gap:
             if self._other.length or self._usual.length:
                 self._end()
@@ -43,7 +52,7 @@ class Habits(KeptNumbers):
         return (self._other if self._present < 0 else self._usual).longer()
 
     def _end(self) -> None:
-        """The run of the newest value has ended."""
+        """End and count the run of the newest value; keep the value if the run was long."""
         at, other, usual = self._present, self._other, self._usual
         length = max(other.length, usual.length)
         (other if at < 0 else usual).end()

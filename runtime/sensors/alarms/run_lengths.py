@@ -1,9 +1,9 @@
-"""How long a run of equal values or of missing slots lasts that the history explains.
+"""Learn how rare a run of a certain length is: of equal values, or of missing slots.
 
-length of a run       1, 2, 3-4, 5-8, 9-16, ...   a class for each
-chance that it ends   of each class, counted, with a guess before the first count
+The lengths are put into classes: 1, 2, 3-4, 5-8, 9-16 and so on. For each class, the chance that a
+run ends is counted, and guessed before the first count. So, per row,
 
-runs of this length or more = runs that begin, a row * product of the chances to go on
+    runs of this length or more = runs that begin * product of the chances to go on
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 
 N_CLASSES = 12
 ENDS = (0.5, 0.45, 0.4, 0.3, 0.22, 0.15, 0.1, 0.06, 0.03, 0.015, 0.008, 0.004)
-"""Least guesses of the chance that a run ends, by class of its length."""
+"""Lists, for each class of lengths, the smallest guess of the chance that a run ends with a row."""
 N_GUESSED, INHERITED = 1.5, 0.7
-"""How many rows of a class a guess counts as; its part of the chance in the class before."""
+"""The number of counted rows as which a guess counts, and the share of the chance in the class
+before that a guess is at least."""
 FIRST_BEGUN, FIRST_ROWS = 0.5, 100.0
 N_REMEMBERED, LEAST_CHANCE = 50_000.0, 1e-6
 
 
 def class_of(length: int) -> int:
-    """The class of a run's length, from 1 on."""
+    """Return the class, from 0 on, of a run's length, which is at least 1."""
     return min((length - 1).bit_length(), N_CLASSES - 1)
 
 
 class Runs(KeptNumbers):
-    """Counts of runs, and how rare the present one is.
+    """Counts runs by their length, and says how rare the present run is.
 
     Attributes:
-        rows: Rows that were counted, which the caller adds.
-        begun: Runs that have begun.
-        length: Of the present run; 0 outside one.
-        log_rarity: Logarithm of the runs a row that get as long as the present one; 0 outside one.
+        rows: The number of rows so far; the caller adds them.
+        begun: The number of runs that have begun.
+        length: The length of the present run in rows; 0 outside a run.
+        log_rarity: The logarithm of the number of runs per row that become as long as the present
+            one; 0 outside a run.
     """
 
     __slots__ = ("_ended", "_logs", "_tried", "begun", "length", "log_rarity", "rows")
@@ -47,7 +49,7 @@ class Runs(KeptNumbers):
         self.restored()
 
     def restored(self) -> None:
-        """Compute the logarithms of the chances to go on."""
+        """Compute, from the counts, the logarithm of each class's chance that a run goes on."""
         chance = 0.0
         for index, least in enumerate(ENDS):
             guess = N_GUESSED * max(least, INHERITED * chance)
@@ -55,7 +57,7 @@ class Runs(KeptNumbers):
             self._logs[index] = math.log(max(1.0 - chance, LEAST_CHANCE))
 
     def longer(self) -> float:
-        """The present run goes on by one row, or begins: log of how rare it is now."""
+        """Make the present run one row longer, or begin one; return its new `log_rarity`."""
         if self.length == 0:
             self.log_rarity = min(math.log(self.begun / self.rows), 0.0)
         else:
@@ -64,12 +66,12 @@ class Runs(KeptNumbers):
         return self.log_rarity
 
     def end(self) -> None:
-        """The present run has ended: count it."""
+        """End the present run and count it."""
         self.count(self.length, 1.0)
         self.length, self.log_rarity = 0, 0.0
 
     def count(self, length: int, weight: float) -> None:
-        """Count a run, or with a weight of -1 take it out again."""
+        """Count a run of this length with a weight of 1, or remove it with a weight of -1."""
         if self.rows > N_REMEMBERED:
             self._forget()
         self.begun = max(self.begun + weight, FIRST_BEGUN)

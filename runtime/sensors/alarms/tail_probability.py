@@ -1,15 +1,17 @@
-"""Estimate how rare a number is compared with earlier ones: a tail that learns, of fixed size.
+"""Estimate how rare a number is compared with earlier ones, in a memory of fixed size.
 
-    level     what one number in 50 exceeds, found step by step
-    excesses  beyond it, by three laws at once: a power (c = 0), exponential (c = 1), normal (c = 2)
+    level     the number that one number in 50 exceeds, found step by step
+    excesses  numbers beyond it follow three laws: a power (c = 0), exponential (c = 1) or normal
+              (c = 2) law
 
               P(x > s | x > level) = exp(-g(s / level) / m),  g(r) = (r^c - 1) / c,  log r for c = 0
 
     m         the mean of g over the excesses, for each law
-    weight    of each law, by how well it has explained the excesses
+    weight    one for each law, by how well the law has explained the excesses
 
-Peaks over a threshold, as Siffer et al. 2017 use them for streams, with laws instead of a shape
-that few excesses cannot show. Bounded: one number moves m by a bounded step, whatever it is.
+This is the method of peaks over a threshold, which Siffer et al. 2017 use for streams. Three fixed
+laws replace the shape parameter, which few excesses cannot show. One number moves m by at most a
+bounded step, however large it is.
 """
 
 from __future__ import annotations
@@ -21,30 +23,35 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 SHARE = 0.02
 """The share of numbers that exceed the level."""
 STEP, FIRST_STEP = 0.05, 5.0
-"""Relative steps of the level: the least, and that of number n, divided by n."""
+"""Set how far the level moves, relative to itself: for number n, by the larger of STEP and
+FIRST_STEP / (n + FIRST_STEP)."""
 N_REMEMBERED, N_PRIOR = 20_000.0, 50.0
-"""Numbers, by which the share is counted."""
+"""The largest count of numbers by which the share above the level is averaged, and the count that
+the first share stands for."""
 N_EXCESSES, N_EXCESSES_PRIOR = 200.0, 10.0
-"""Excesses, by which the mean of each law is."""
+"""The largest count of excesses by which the mean of each law is averaged, and the count that the
+first means stand for."""
 MEAN_RATE, MEAN_BOUND, SMALL = 0.005, 1e3, 0.25
-"""Numbers below this part of the running mean do not move the level: some sensors rarely move."""
+"""The rate of the running mean; the largest number that moves it, in means; and the part of the
+mean below which numbers do not move the level, since some sensors rarely change."""
 RECENT_RATE, MOST_RECENT, RISE = 0.02, 0.25, 1.5
-"""Where more of the recent numbers exceed the level than that, it is no level: it rises."""
+"""The rate of the running share of recent numbers above the level; the share beyond which the level
+is too low; and the factor by which it then rises."""
 MEANS = (0.17, 0.20, 0.24)
-"""The mean of each law at first."""
+"""Lists the mean of g for each law before any excess was learned."""
 WEIGHTS = (-2.0, 0.0, -1.0)
-"""Logarithms, at first."""
+"""Lists the logarithm of each law's weight before any excess was learned."""
 WEIGHT_MEMORY, WEIGHT_BOUND = 0.99, 10.0
 CLIP = 6.0
-"""An excess counts as at most so many means."""
+"""The largest value that an excess can have in the mean of g, in multiples of that mean."""
 N_LEVEL = 150.0
-"""Numbers that only the level learns."""
+"""The number of first numbers that move only the level, not the laws."""
 LARGEST_RATIO, LARGEST_LEARNED = 1e3, 30.0
 STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2", "w0", "w1", "w2")
 
 
 class Tail(KeptNumbers):
-    """The tail of a stream of numbers from 0 on. Zeros count, but do not move the level."""
+    """Learns the tail of a stream of numbers >= 0; zeros count, but do not move the level."""
 
     __slots__ = KEPT = STATE
 
@@ -55,10 +62,10 @@ class Tail(KeptNumbers):
         self.w0, self.w1, self.w2 = WEIGHTS
 
     def see(self, number: float) -> float:
-        """Tell how often so large a number is to be expected, then learn it.
+        """Estimate the probability that a number is as large as this one, then learn the number.
 
         Returns:
-            An estimated probability; 1.0 where the number is below the level.
+            The probability, between 0 and 1; 1.0 if the number is not above the level.
         """
         n = self.n
         if n < N_REMEMBERED:

@@ -1,1 +1,1 @@
-"""Turn times into slots of a sensor, with its pace, gaps and season."""
+"""Turn the times of a sensor's rows into slots: find its pace, its gaps and its season."""

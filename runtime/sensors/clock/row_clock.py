@@ -1,9 +1,10 @@
-"""From the rows of one sensor to those of the general model.
+"""Turn the rows of one sensor into the inputs x of the general model.
 
     (time, value) ──> clock: how many slots ──> season: length and phase ──> x, a row for each slot
 
-x is the value, 1 where it was measured, the season's length in slots or 0, and the slot's phase in
-it. The slots between two rows are rows without a value.
+A slot is one place in the even sequence of times in which rows come; a slot without a row is
+missing. The four numbers of x are the value, 1 if it was measured and 0 if not, the season's length
+in slots or 0, and the slot's phase in the season. A missing slot becomes an x without a value.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from edgefold.runtime.sensors.clock.slot_clock import CHANGED, SlotClock
 from edgefold.runtime.series.durations import elapsed
 
 MOST_MISSING = 256
-"""Slots of a gap that the model passes through; of a longer one whole seasons are skipped."""
+"""The largest number of missing slots in sequence that the model steps through; of a longer gap,
+whole seasons are skipped."""
 NOTED_GAP = 10
-"""Slots of a gap that is reported."""
+"""A row that comes more than this many slots after the one before is reported as a gap."""
 LARGEST = 1e30
-"""The model computes in float32; larger values are no measurements."""
+"""The largest accepted value: the model computes in float32, and no sensor measures larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A row that `rows` has taken and `commit` will keep."""
+    """Holds a row that `rows` has accepted, until `commit` keeps it."""
 
     time: float
     value: float
@@ -43,14 +45,16 @@ class _Pending:
 
 
 class SensorFeed:
-    """Turns the rows of one sensor into rows x, in memory of a fixed size.
+    """Turns the rows of one sensor into inputs x of the model, in memory of a fixed size.
+
+    Call `rows` for each row of the sensor, and `commit` once the model has taken what it returned.
 
     Args:
-        longest_season: In slots; of the bundle's prediction kind.
+        longest_season: The length of the longest season in slots, from the bundle's prediction.
 
     Attributes:
-        notes: What the last row that was kept changed: gaps, pace, season. Sentences, for a person.
-        n_missing: Slots that are missing before the row that `rows` took last.
+        notes: Sentences for the user about what the last committed row changed: gaps, pace, season.
+        n_missing: The number of missing slots before the row that `rows` accepted last.
     """
 
     def __init__(self, longest_season: int):
@@ -63,33 +67,36 @@ class SensorFeed:
 
     @property
     def season(self) -> int:
-        """The season's length in slots; 0 for none."""
+        """Return the season's length in slots; 0 if there is no season."""
         return self._seasons.season.length
 
     @property
     def season_name(self) -> str:
-        """The calendar's name of the season; empty where it was found, or is none."""
+        """Return "day", "week" or "year" for a season of the calendar; empty for any other."""
         return self._seasons.season.name
 
     @property
     def pace(self) -> float:
-        """Time between two slots, their mean where it is irregular; NaN before it is known."""
+        """Return the time between two slots, or between two rows if they are irregular, as a mean.
+
+        It is NaN before it is known, and has the unit of the times, which is seconds for dates.
+        """
         return self._clock.mean_step if self.is_irregular else self._clock.pace
 
     @property
     def is_irregular(self) -> bool:
-        """Whether times have no pace, so that each row is a slot."""
+        """Return whether the rows come so unevenly that each row counts as one slot."""
         return self._clock.is_irregular
 
     def rows(self, time: float, value: float, dated: bool) -> FloatArray:
-        """Return x of the missing slots before a row and of the row itself, (n, 4).
+        """Return the inputs x (n, 4) of the missing slots before a row and of the row itself.
 
-        Nothing is kept before `commit`, but that a row was refused: several refused rows that
+        Before `commit`, only the time of a refused row is remembered: several refused rows that
         follow each other show that the clock was set.
 
         Args:
-            time: Of the row; seconds since 1970 if it is a date.
-            value: NaN where the row has none.
+            time: The row's time; in seconds since 1970 if it is a date.
+            value: The row's value; NaN if it has none.
             dated: Whether times are dates.
 
         Raises:
@@ -121,7 +128,7 @@ class SensorFeed:
         return x
 
     def commit(self) -> None:
-        """Make the row that `rows` took last history."""
+        """Keep the row that `rows` accepted last, and learn pace and season from it."""
         pending = self._pending
         assert pending is not None, "commit() follows a call of rows() that was not refused"
         self._pending = None
@@ -142,7 +149,7 @@ class SensorFeed:
         self.notes = tuple(notes)
 
     def _told_of_pace(self, kind: Clock) -> str:
-        """Say that rows come at another pace than what was said before."""
+        """Return a sentence if the pace has changed since the last such sentence; else ""."""
         pace, before = self._clock.pace, self._told_pace
         if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / before < CHANGED:
             return ""
@@ -152,7 +159,7 @@ class SensorFeed:
         return f"a row comes every {elapsed(pace, kind)} now, {elapsed(before, kind)} before"
 
     def arrays(self) -> dict[str, Array]:
-        """Copy everything that a snapshot must keep for `load`; shapes never change."""
+        """Return copies of the arrays that a snapshot must keep for `load`; shapes never change."""
         return {
             **self._clock.arrays(),
             **self._seasons.arrays(),
@@ -160,7 +167,7 @@ class SensorFeed:
         }
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore what `arrays` returned. Nothing changes if it is refused.
+        """Restore the arrays that `arrays` returned; nothing changes if they are refused.
 
         Raises:
             SnapshotError: Arrays are missing, damaged, or of another longest season.
@@ -174,7 +181,14 @@ class SensorFeed:
 
 
 def _passed(n_missing: int, season: int) -> int:
-    """How many slots of a long gap the model passes: the same phase comes after as many seasons."""
+    """Return how many missing slots of a long gap the model steps through, at most `MOST_MISSING`.
+
+    Whole seasons are skipped, so that the row after the gap has the right phase.
+
+    Args:
+        n_missing: The number of missing slots.
+        season: The season's length in slots; 0 if there is no season.
+    """
     rest = n_missing % season if season else 0
     if not season or rest > MOST_MISSING:
         return rest or MOST_MISSING

@@ -1,10 +1,12 @@
-"""How well a stream's values repeat after every number of slots.
+"""Score how well a stream's values repeat after each number of slots, to find its season.
 
     values ──> without spikes ──> white: v(t) - phi v(t - 1) ──> correlated with L slots before
                              └──> means of 4 and 16 slots, likewise, for seasons that noise hides
 
-All lags are correlated at once by the Fourier transform: the periodogram turned back. White values
-keep a slow level from being taken for a season; that they are bounded, a spike for one.
+The correlations at all lags L are computed at once, by the inverse Fourier transform of the
+periodogram. White values (the part that the value before does not predict) keep a slow change of
+level from being taken for a season, and their bounds keep a spike from being taken for one. One
+turn of a season is one length of it.
 """
 
 from __future__ import annotations
@@ -17,35 +19,38 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 
 TURNS = 2.5
-"""Turns of a season that are needed to judge it."""
+"""The number of turns of a season that the values must hold before it can be judged."""
 SMOOTH = {1: 1.0, 4: 0.7, 16: 0.5}
-"""Slots of which means are looked at, and how much their correlations count."""
+"""Maps each number of slots of which means are taken to the weight of their correlations."""
 SHORTEST = 5
-"""Slots of a season that is found; shorter ones are what any forecast sees."""
+"""The length in slots of the shortest season that is found; any forecast sees shorter ones."""
 LEAST_SCORE, SURE = 0.12, 5.0
-"""A season that is found repeats so well at least, and by so many deviations of chance."""
+"""The lowest score of a season that is found, absolute and in standard deviations of the score that
+chance gives."""
 OF_SPREAD, LIKELY = 0.7, 2.5
-"""How much the deviation counts that the products themselves show, next to that of as many normal
-numbers; and so many of it are not likely to be chance."""
+"""The weight of the chance deviation that the products of the values show, compared with that of as
+many normal numbers; and how many of these deviations a score needs to be unlikely by chance."""
 VALLEY, WITHIN = 0.7, (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
-"""Between one turn and the next, at one of these parts of a turn, correlations fall by this share
-of the score at least."""
+"""The smallest share of the score by which correlations must fall between one turn and the next,
+and the parts of a turn at which they are examined."""
 SHORTER = 0.75
-"""A shorter season is taken if it repeats so well compared with the best one: multiples do too."""
+"""The share of the best score at which a shorter season is taken instead: multiples of a season
+repeat as well as the season."""
 OUTER = 0.005
-"""Share of the values at either end that are clipped, so that a spike is not the whole."""
+"""The share of the values that are clipped at either end, so that a spike does not decide."""
 BOUND = 4.0
-"""White values are clipped at so many times their mean size."""
+"""The size at which white values are clipped, in multiples of their mean size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """How well values repeat.
+    """Holds how well values repeat after each lag, which is a number of slots from 0 on.
 
     Attributes:
-        score: (n_lags,), by lag: the mean of the correlations at L and 2 L, 1 for a perfect season.
-        is_season: (n_lags,), whether a lag is surely a season's, or a multiple of one.
-        likely: (n_lags,), the score, but at most 0 where chance alone may well give it.
+        score: The score of each lag L, (n_lags,): the mean of the correlations at L and 2 L, which
+            is 1 for a perfect season.
+        is_season: Whether each lag is surely the length of a season or a multiple of it, (n_lags,).
+        likely: The score, (n_lags,), but at most 0 where chance may well explain it.
     """
 
     score: FloatArray
@@ -54,12 +59,15 @@ class Repeats:
 
     @classmethod
     def none(cls, n_lags: int) -> Repeats:
-        """Nothing repeats."""
+        """Return the result for values that do not repeat after any lag."""
         return cls(np.zeros(n_lags), np.zeros(n_lags, bool), np.zeros(n_lags))
 
     @property
     def best(self) -> int:
-        """The shortest season that is about as good as the best one; 0 if none is sure."""
+        """Return the length in slots of the shortest season that is about as good as the best one.
+
+        It is 0 if no season is sure.
+        """
         if not self.is_season.any():
             return 0
         score = np.where(self.is_season, self.score, 0.0)
@@ -70,10 +78,10 @@ class Repeats:
 
 
 def repeats(values: FloatArray) -> Repeats:
-    """Judge every number of slots up to n / `TURNS` as a season.
+    """Score every number of slots up to n / `TURNS` as the length of a season.
 
     Args:
-        values: (n,), the oldest first; NaN where a slot is missing.
+        values: The values of the slots, (n,), the oldest first; NaN where a slot is missing.
     """
     n_lags = int(len(values) / TURNS) + 1
     found = Repeats.none(n_lags)
@@ -91,7 +99,7 @@ def repeats(values: FloatArray) -> Repeats:
 
 
 def _held(values: FloatArray, known: Array) -> FloatArray:
-    """Values without spikes, around 0; a missing one is the one before it."""
+    """Return the values with spikes clipped and mean 0; a missing one repeats the one before."""
     low, high = np.quantile(values[known], (OUTER, 1 - OUTER))
     held: FloatArray = np.where(known, np.clip(values, low, high), 0.0)
     if not known.all():
@@ -101,7 +109,14 @@ def _held(values: FloatArray, known: Array) -> FloatArray:
 
 
 def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats:
-    """How well means of `n_mean` slots repeat after each lag."""
+    """Score how well means of `n_mean` slots repeat after each lag.
+
+    Args:
+        held: The values of the slots without spikes and with mean 0, (n,).
+        known: Whether each slot has a measured value, (n,).
+        n_mean: The number of slots of which means are taken.
+        n_lags: The number of lags that are scored.
+    """
     white, is_pair = _white(held, known, n_mean)
     n = len(white)
     size = 1 << (n + 2 * n_lags).bit_length()
@@ -130,17 +145,22 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats
 
 @lru_cache(maxsize=2)
 def _between(n_lags: int) -> Array:
-    """Lags between one turn and the next, for each lag, (len(WITHIN), n_lags)."""
+    """Return, for each lag, the lags between one turn and the next, (len(WITHIN), n_lags)."""
     lags = np.rint(np.outer(WITHIN, np.arange(n_lags))).astype(np.int64)
     bounded: Array = np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
     return bounded
 
 
 def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Array]:
-    """Return the part of each mean that the mean before it does not predict, bounded.
+    """Return the part of each mean that the mean before it does not predict, within bounds.
+
+    Args:
+        held: The values of the slots without spikes and with mean 0, (n,).
+        known: Whether each slot has a measured value, (n,).
+        n_mean: The number of slots of which means are taken.
 
     Returns:
-        0 where a slot is missing; and where none is.
+        The parts, 0 where a slot is missing, and for each whether its slots are known.
     """
     if n_mean > 1:
         sums = np.concatenate([[0.0], np.cumsum(held)])
@@ -156,7 +176,12 @@ def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Arr
 
 
 def _correlated(series: FloatArray, size: int) -> FloatArray:
-    """Sums of products of a series with itself at every lag, (n,)."""
+    """Return the sums of products of a series (n,) with itself at every lag, (n,).
+
+    Args:
+        series: The numbers of the series.
+        size: The length of the Fourier transform.
+    """
     waves = np.fft.rfft(series, size)
     sums: FloatArray = np.fft.irfft((waves * waves.conj()).real, size)[: len(series)]
     return sums

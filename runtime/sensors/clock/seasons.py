@@ -1,12 +1,13 @@
-"""Which season a stream has, in slots, and each slot's phase in it.
+"""Find the season of a stream, in slots, and the phase of each slot in it.
 
     dated rows ──> day, week or year, the first that spans 4 slots ──> season from the first rows on
     values ──> ring ──> now and then: correlation with itself at every lag ──> a better season
 
-A season is as good as the values repeat after it (`edgefold.runtime.sensors.clock.season_score`),
-and all candidates are compared by that. The present one stays until another one is clearly better.
+All candidates are compared by how well the values repeat after them
+(`edgefold.runtime.sensors.clock.season_score`). The present season stays until another one is
+clearly better.
 
-The phase of a calendar season follows the calendar; that of a found one counts slots.
+The phase of a calendar season follows the calendar; the phase of a found season counts slots.
 """
 
 from __future__ import annotations
@@ -21,35 +22,38 @@ from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, TURNS, repeats
 
 LEAST_VALUES = 256
-"""Values of the ring at least; it holds enough turns of the longest season to judge it."""
+"""The smallest size of the ring, which otherwise holds enough values to judge the longest season.
+"""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
-"""Slots after which seasons are looked for."""
+"""The numbers of slots after which a season is sought at first, and the interval in slots later."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
 CALENDAR = {"day": DAY, "week": WEEK, "year": YEAR}
 LEAST = 4
-"""Slots of a season of the calendar."""
+"""The smallest number of slots that a season of the calendar must span."""
 OTHER_PACE = 1.25
-"""Beyond this ratio of paces, old values say nothing of seasons in slots."""
+"""The ratio of two paces beyond which values at the old pace cannot show seasons in slots."""
 BESIDE_CALENDAR = 0.5
-"""The weight of a found season that is longer than the calendar's shortest: there are few."""
+"""The weight of the score of a found season that is longer than the shortest one of the calendar:
+few such seasons exist."""
 LONGER = 0.9
-"""A week must repeat so much better than a day, and a year than a week."""
+"""The factor on the score of a week next to a day, and of a year next to a week: the longer season
+must repeat better."""
 OF_CALENDAR, OF_PRESENT = 0.05, 0.05
-"""Added to the score of a season of the calendar, and of the present one."""
+"""The numbers added to the score of a season of the calendar, and to that of the present season."""
 UNKNOWN_SCORE = 0.2
-"""The score of the calendar's first season before it was seen often enough to be judged."""
+"""The score of the shortest season of the calendar before enough values have come to judge it."""
 MOST_SLOTS = 2**52
 SLIP = 2
-"""Slots that a counted phase may differ from the calendar's, less one."""
+"""The smallest difference, in slots, between counted phase and calendar that is corrected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Season:
-    """A season.
+    """Describes a season by its length and, if it is one of the calendar, its name.
 
     Attributes:
-        length: In slots; 0 for none.
-        name: Of the calendar; empty for one that was found.
+        length: The length in slots; 0 stands for no season.
+        name: The name in the calendar: day, week or year; empty for a season that was found.
     """
 
     length: int = 0
@@ -60,14 +64,14 @@ NONE = Season()
 
 
 class Seasons:
-    """The season of one stream.
+    """Keeps the season of one stream, and looks for a better one now and then.
 
     Args:
-        longest: In slots.
+        longest: The length of the longest season in slots.
 
     Attributes:
-        season: The present one.
-        n: Slots that have passed.
+        season: The present season.
+        n: The number of slots that have passed.
     """
 
     def __init__(self, longest: int):
@@ -82,13 +86,18 @@ class Seasons:
         self._is_dated = False  # whether the calendar could be asked at the newest slot
 
     def phase(self, n_slots: int) -> int:
-        """The phase of the slot that comes so many after the newest one."""
+        """Return the phase, in slots from 0, of the slot `n_slots` after the newest one."""
         return (self.n - 1 + n_slots + self._offset) % self.season.length
 
     def slip(self, time: float, n_slots: int) -> int:
-        """How far the calendar's phase at `time` is from the counted one, so many slots ahead.
+        """Return how many slots the calendar's phase at a time is ahead of the counted phase.
 
-        0 where it is less than `SLIP`, and for a season that the calendar does not have.
+        It is 0 if the difference is smaller than `SLIP`, and for a season that is not in the
+        calendar.
+
+        Args:
+            time: The time of a row, in seconds since 1970.
+            n_slots: The number of slots from the newest row to this row.
         """
         season = self.season
         if not season.name:
@@ -98,7 +107,13 @@ class Seasons:
         return apart if abs(apart) >= SLIP else 0
 
     def push(self, value: float, n_missing: int, slip: int) -> None:
-        """Take missing slots and then one with a value; its phase is `slip` more than counted."""
+        """Keep missing slots and then the slot of a row.
+
+        Args:
+            value: The row's value; NaN if it has none.
+            n_missing: The number of missing slots before the row.
+            slip: The number of slots by which the phase of the row is ahead of the counted one.
+        """
         ring = self._ring
         if n_missing:
             ring[(self.n + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
@@ -110,16 +125,16 @@ class Seasons:
         self._offset += slip
 
     def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
-        """Keep to the pace; begin with the calendar's season; look for another one now and then.
+        """Follow changes of the pace, begin with a calendar season, and sometimes look for another.
 
         Args:
-            pace: Of the slots.
-            mean_pace: Of many of them.
-            newest: Time of the newest slot in seconds; None for times that are no dates, or that
-                are irregular.
+            pace: The time between two slots.
+            mean_pace: The mean time between two slots over many of them.
+            newest: The time of the newest slot in seconds since 1970; None if times are not dates
+                or are irregular.
 
         Returns:
-            What to say of it; empty if nothing.
+            A note for the user about a new season; empty if it did not change.
         """
         before = self.season
         if not 1 / OTHER_PACE < pace / self._pace < OTHER_PACE:
@@ -144,13 +159,13 @@ class Seasons:
         return f"season of {self.season.length} slots{name}"
 
     def _forget(self) -> None:
-        """Forget values of another pace."""
+        """Forget the season and all values, which came at another pace."""
         self._ring[:] = math.nan
         self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
         self.season, self._offset = NONE, 0
 
     def _turn_to(self, season: Season, newest: float | None) -> None:
-        """Begin another season; of the calendar with the phase of the newest slot's time."""
+        """Change to another season; one of the calendar gets its phase from the newest time."""
         if season == self.season:
             return
         self.season, self._offset = season, 0
@@ -158,7 +173,7 @@ class Seasons:
             self._offset = calendar_phase(season, newest) - self.phase(0)
 
     def _calendar(self, pace: float, newest: float | None) -> list[Season]:
-        """The seasons of the calendar that a pace can show, the shortest first."""
+        """Return the seasons of the calendar that rows of a pace can show, the shortest first."""
         if newest is None:
             return []
         found = []
@@ -171,11 +186,11 @@ class Seasons:
         return found
 
     def _first(self, pace: float, newest: float | None) -> Season:
-        """The season to begin with."""
+        """Return the shortest season of the calendar that the pace can show, or `NONE`."""
         return next(iter(self._calendar(pace, newest)), NONE)
 
     def _look(self, pace: float, newest: float | None) -> Season:
-        """Judge all seasons by the values in the ring; returns the best."""
+        """Compare all seasons by the values in the ring, and return the best one."""
         n = min(self._n_held, len(self._ring))
         values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
         found = repeats(values)
@@ -202,7 +217,7 @@ class Seasons:
         return max(worth, key=lambda season: worth[season])
 
     def arrays(self) -> dict[str, Array]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return copies of the arrays that a snapshot must keep for `load`."""
         season = self.season
         kind = (*CALENDAR, "").index(season.name)
         counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
@@ -210,10 +225,10 @@ class Seasons:
         return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
 
     def load(self, numbers: FloatArray, values: Array) -> None:
-        """Restore the two arrays that `arrays` returned, whose shapes and types are right.
+        """Restore the two arrays that `arrays` returned; their shapes and types must be right.
 
         Raises:
-            SnapshotError: The content is damaged.
+            SnapshotError: The content of the arrays is damaged.
         """
         *counts, pace = numbers.tolist()
         if (
@@ -235,6 +250,6 @@ class Seasons:
 
 
 def calendar_phase(season: Season, time: float) -> int:
-    """The slot of a calendar's season that a time in seconds since 1970 falls in."""
+    """Return the phase, in slots, of a time in seconds since 1970 in a season of the calendar."""
     duration = CALENDAR[season.name]
     return int(time % duration / duration * season.length + 0.5) % season.length

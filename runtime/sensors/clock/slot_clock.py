@@ -1,15 +1,16 @@
-"""From times to slots: how many slots a row comes after the newest one, and which rows are refused.
+"""Turn times into slots: count the slots from the newest row to the next one, and refuse some rows.
 
-The pace, the time between two slots, is the median of the last differences of times, or the mean of
-those that are like it if the clock is not exact.
+A slot is one place in the even sequence of times in which rows come; a slot without a row is
+missing. The pace, the time between two slots, is the median of the last differences of times, or
+the mean of the differences near the median if the clock is not exact.
 
     row ──> later, up to 1000 slots           -> accepted; slots between the two are missing
       ├───> later than that                   -> refused, until a second row follows it
       ├───> earlier: late, or the clock was set back
       │                                       -> refused, until several rows follow each other
-      └───> of the newest row's time          -> refused
+      └───> at the newest row's time          -> refused
 
-So one wrong time costs one row, and a clock that is truly set costs a few. Where times are too
+So one wrong time costs one row, and a clock that was really set costs a few. Where times are too
 uneven for a pace, each row is one slot.
 """
 
@@ -29,55 +30,57 @@ from edgefold.runtime.rows.csv_fields import Clock as Kind
 from edgefold.runtime.series.durations import elapsed
 
 N_DIFFERENCES = 31
-"""Differences of times from which the pace is learned."""
+"""The number of the last differences of times from which the pace is learned."""
 MANY = 128
-"""Slots after which their mean is a better pace than that of the last differences."""
+"""The number of slots after which their mean length is a better pace than the last differences."""
 FASTER, SLOWER = 0.6, 1.5
-"""Differences between these bounds, in slots, are like the pace."""
+"""The bounds, in slots, between which a difference of times is taken as one slot: like the pace."""
 LIKE, BELOW = 0.125, 0.25
-"""The pace is kept while so many of the differences are like it, and not more are faster."""
+"""The pace is kept while at least the first share of the differences is like it, and at most the
+second share is faster."""
 EXACT = 0.01
-"""The clock is exact where half of the differences lie so near to each other."""
+"""The largest relative distance from the pace that half of the differences like it have if the
+clock is exact."""
 MOST_UNEVEN = 4.5
-"""Slots of a difference that shows how even the clock is; in longer ones the pace's error grows."""
+"""The largest difference, in slots, that shows how even the clock is: in longer ones the error of
+the pace grows."""
 EVERY = 8
-"""Rows between two looks at the pace, once all differences are there."""
+"""The number of rows after which the pace is computed again, once all differences are there."""
 UNEVEN, EVEN = 0.2, 0.15
-"""Mean distance of the differences from whole slots, in slots: beyond the first the clock is
-irregular, below the second it is regular again. Times without any pace have about 0.25."""
+"""Bounds of the mean distance of the differences from whole slots, in slots: above the first the
+clock is irregular, below the second it is regular again. Times without any pace have about 0.25."""
 ROUNDED = 1.2
-"""Rounded times whose rows come so much slower than the median says have the mean as their pace."""
+"""The ratio of mean to median difference above which rounded times have the mean as their pace."""
 CHANGED = 1.25
-"""A pace that is so many times another one is worth a note."""
+"""The ratio of two paces from which on they count as different and the user gets a note."""
 DRIFT = 0.9
-"""Share of a row's distance from its slot that is remembered at the next one."""
+"""The share of a row's distance from its slot that is carried over to the next row."""
 LEAP_SLOTS = 1000
-"""A row so much later is doubted, as one is that comes before the newest."""
+"""The number of slots beyond which a later row is doubted, like a row before the newest one."""
 NEAR_SLOTS = 3.5
-"""Refused rows follow each other if they are not further apart."""
+"""The largest distance in slots at which one refused row follows another."""
 N_DOUBTED = 16
-"""Refused times that are remembered."""
+"""The number of refused times that are remembered."""
 AHEAD, BACK, SETTLED_BACK = 2, 3, 8
-"""Refused rows that must follow each other: ahead of the newest; before it, where fewer than
-`SETTLED` rows came since the last leap; before it, where more came."""
+"""How many rows must follow each other until the last of them is accepted: after the newest row;
+before it, if fewer than `SETTLED` rows came since the last leap; before it, if more came."""
 SETTLED = 8
 EVENLY, RISING = 4, 8
-"""So many times that were refused one after the other show a new pace: if they come evenly, or if
-they rise at least."""
+"""How many times in sequence, all but the last refused, show a new pace: if they come evenly; if
+they only rise."""
 ROUNDED_WITHIN = 1.75
-"""Rounded times stay so close to their even places, from the lowest to the highest, in usual
-differences."""
+"""The range, in usual differences, within which rounded times stay around their even places."""
 MOST_SLOTS = 10**12
 N_FIELDS = 8
 
 
 class SlotClock:
-    """Counts slots by the times of one sensor's rows.
+    """Counts slots by the times of one sensor's rows, and learns the pace from them.
 
     Attributes:
-        pace: Time between two slots; NaN before the second row.
-        is_irregular: Whether each row is a slot, because times have no pace.
-        last_time: Of the newest row; NaN before the first.
+        pace: The time between two slots; NaN before the second row.
+        is_irregular: Whether each row is one slot, because the times have no pace.
+        last_time: The time of the newest row; NaN before the first.
     """
 
     def __init__(self) -> None:
@@ -85,38 +88,41 @@ class SlotClock:
         self.is_irregular = False
         self._differences: deque[float] = deque(maxlen=N_DIFFERENCES)
         self._since, self._n_since = math.nan, 0  # a slot's time, and how many slots came after it
-        self._ahead = 0.0  # of the newest row's time compared with its slot's, in slots
+        self._ahead = 0.0  # how many slots the newest row's time is later than its slot's time
         self._doubted: deque[float] = deque(maxlen=N_DOUBTED)
         self._n_since_leap = self._n_until_look = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether enough differences were seen for a pace."""
+        """Return whether enough differences of times were seen for a pace."""
         return len(self._differences) > 2
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough differences were seen for a pace that lasts."""
+        """Return whether enough differences of times were seen for a pace that will last."""
         return len(self._differences) > N_DIFFERENCES // 2
 
     @property
     def mean_pace(self) -> float:
-        """The pace over as many slots as it lasts."""
+        """Return the mean time between two slots since the pace last changed.
+
+        With fewer than `MANY` slots since then, it is `pace`.
+        """
         n = self._n_since
         return (self.last_time - self._since) / n if n >= MANY else self.pace
 
     @property
     def mean_step(self) -> float:
-        """The mean of the last differences; NaN before the first."""
+        """Return the mean of the last differences of times; NaN before the first."""
         return fmean(self._differences) if self._differences else math.nan
 
     def slots(self, time: float, kind: Kind = "number") -> int:
-        """Count the slots from the newest row to a row at `time`, from 1 on.
+        """Return how many slots a row at `time` comes after the newest row; at least 1.
 
-        Nothing changes but the memory of refused times, which decides when a clock was set.
+        Only the memory of refused times changes, which decides when a clock was set.
 
         Raises:
-            DataError: The row comes late, twice, or far ahead, and no others follow it so far.
+            DataError: The row comes late, twice, or far ahead, and too few refused rows lead to it.
         """
         if not math.isfinite(time):
             raise DataError(f"the time {time} is not finite; drop the row.")
@@ -131,7 +137,7 @@ class SlotClock:
 
     @property
     def _usual(self) -> float:
-        """The pace; without one every later time is good."""
+        """Return the pace; infinity while it is unknown, so that no later time is refused."""
         return self.pace if self.is_known else math.inf
 
     def _n_slots(self, step: float) -> int:
@@ -140,7 +146,7 @@ class SlotClock:
         return int(min(max(1, round(step / self.pace + self._ahead)), MOST_SLOTS))
 
     def _doubt(self, time: float, step: float, kind: Kind) -> None:
-        """Refuse a row that leaps, unless enough refused ones lead to it."""
+        """Refuse a row whose time leaps with DataError, unless enough refused rows lead to it."""
         if self._is_led_to(time, step) or self._new_differences(time):
             return
         self._doubted.append(time)
@@ -151,7 +157,12 @@ class SlotClock:
         )
 
     def _is_led_to(self, time: float, step: float) -> bool:
-        """Whether refused times lead to this one, each a little after the one before."""
+        """Return whether enough refused times lead to this one, each a little after the other.
+
+        Args:
+            time: The time of the row.
+            step: The time of the row minus that of the newest row.
+        """
         needed = AHEAD
         if step < 0:
             needed = BACK if self._n_since_leap < SETTLED else SETTLED_BACK
@@ -162,7 +173,10 @@ class SlotClock:
         return n >= needed
 
     def _new_differences(self, time: float) -> list[float]:
-        """Differences of the last refused times and this one, if they show a new pace."""
+        """Return the differences of the last refused times and this one if they show a new pace.
+
+        If not, the list is empty.
+        """
         times = [*self._doubted, time][-RISING:]
         steps = [later - earlier for earlier, later in pairwise(times)]
         last = steps[1 - EVENLY :]
@@ -172,7 +186,12 @@ class SlotClock:
         return steps if len(steps) == RISING - 1 and min(steps) > 0 else []
 
     def commit(self, time: float, n_slots: int) -> list[str]:
-        """Make a row the newest, for whose time `slots` returned `n_slots`; returns what to say."""
+        """Make an accepted row the newest one and learn from it; return notes for the user.
+
+        Args:
+            time: The row's time.
+            n_slots: The number that `slots` returned for this time.
+        """
         step = time - self.last_time
         notes: list[str] = []
         if math.isnan(step):
@@ -200,7 +219,7 @@ class SlotClock:
         return notes
 
     def _look(self) -> None:
-        """Learn the pace from the last differences, and whether there is one."""
+        """Learn from the last differences of times which pace they have, and whether it is even."""
         steps = self._differences
         pace = self._usual_step()
         like = _like(steps, pace)
@@ -217,10 +236,11 @@ class SlotClock:
         self.pace, self.is_irregular = pace, is_irregular
 
     def _usual_step(self) -> float:
-        """The median of the differences like the pace, while it is usual; else of a new one.
+        """Return the median of the differences of times that are one slot long.
 
-        Where rows are missing, even most of them, the differences of one slot are the shortest, so
-        that a new pace is sought at the lower quartile.
+        These are the differences like the present pace; if too few are, or too many are faster, a
+        new pace is sought at the lower quartile of the differences. If rows are missing, even most
+        of them, the differences of one slot are the shortest.
         """
         steps, pace = sorted(self._differences), self.pace
         n = len(steps)
@@ -233,7 +253,10 @@ class SlotClock:
         return median_low(_like(steps, steps[(n - 1) // 4]))
 
     def _is_rounded(self, mean: float) -> bool:
-        """Whether rows come evenly by their number, each within one usual step of its place."""
+        """Return whether each row's time stays near its place in an even sequence of step `mean`.
+
+        The distances from these places range over at most `ROUNDED_WITHIN` median differences.
+        """
         away = low = high = 0.0
         for step in self._differences:
             away += step - mean
@@ -241,7 +264,7 @@ class SlotClock:
         return high - low <= ROUNDED_WITHIN * median_low(self._differences)
 
     def arrays(self) -> dict[str, Array]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return, as one array, everything that a snapshot must keep for `load`."""
         kept = np.full(N_FIELDS + N_DIFFERENCES + N_DOUBTED, math.nan)
         kept[:N_FIELDS] = (
             *(self.pace, self.last_time, self.is_irregular),
@@ -252,10 +275,10 @@ class SlotClock:
         return {"clock": kept}
 
     def load(self, array: FloatArray) -> None:
-        """Restore what `arrays` returned, whose shape and type are right.
+        """Restore the array that `arrays` returned; its shape and type must be right.
 
         Raises:
-            SnapshotError: The content is damaged.
+            SnapshotError: The content of the array is damaged.
         """
         numbers = array.tolist()
         pace, last_time, is_irregular, ahead, *counts = numbers[:N_FIELDS]
@@ -280,5 +303,5 @@ class SlotClock:
 
 
 def _like(steps: Iterable[float], pace: float) -> list[float]:
-    """The differences that may be of one slot."""
+    """Return the differences of times that may be one slot long at this pace."""
     return [step for step in steps if FASTER * pace <= step <= SLOWER * pace]
