@@ -1,1 +1,1 @@
-"""Layers that several models share, each next to its form for devices."""
+"""Hold the layers that several models share, each next to the form that devices run."""

@@ -1,9 +1,11 @@
-"""Attention and its surroundings, with an optional leading axis of independent copies.
+"""Define attention and the layers around it, with an optional leading axis of independent copies.
 
 The blocks of a model may do the same thing to different latents with different weights. `stack`
 gives every layer a leading axis of such copies, so that K blocks run as one batched product instead
 of K small ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary
-layer. Residual connections are added by the callers.
+layer. The layers do not add their input to their output (the residual connection): callers do.
+
+Letters of shapes: B streams, D numbers in a row (the width), H heads of D/H numbers each, N points.
 """
 
 from __future__ import annotations
@@ -16,26 +18,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 EMPTY = -1e30
-"""Logarithm of the count of an attention that has seen nothing: finite, so that differences of it
-are never NaN."""
+"""Logarithm of the summed weights of an attention that has seen no point: finite, so that a
+difference of two such logarithms is never NaN."""
 
 HIDDEN = -3e4
-"""Addend of the score of a hidden point: its weight is 0, and float16 holds the number."""
+"""Number that is added to the score of a hidden point: its weight becomes 0, and float16 holds the
+number."""
 
 NEGLIGIBLE = 32.0
-"""A score this far below the largest of its row has a weight below 1e-13: a million of them do not
-reach the last digit of a float32. Below 87 weights are denormal numbers, for which processors take
-many times as long: what a graph hides, it hides by this much."""
+"""Distance below the largest score of a row from which a weight has no effect: it is below 1e-13,
+and a million such weights do not reach the last digit of a float32. A graph hides points by this
+much, and not by more than 87, where weights are denormal numbers, for which processors take many
+times as long."""
 
 
 def broadcast_like(parameter: Tensor, x: Tensor) -> Tensor:
-    """A parameter (*stack, D) as (*stack, 1, ..., D), to broadcast over x (*stack, ..., D)."""
+    """Reshape a parameter (*stack, D) so that it broadcasts over x (*stack, ..., D).
+
+    The result is (*stack, 1, ..., 1, D), with as many axes as x.
+    """
     stack = parameter.shape[:-1]
     return parameter.reshape(*stack, *(1,) * (x.ndim - parameter.ndim), parameter.shape[-1])
 
 
 class Linear(nn.Module):
-    """`x @ weight + bias` for each copy in the stack.
+    """Computes `x @ weight + bias` for each copy in the stack.
 
     Shapes: weight (*stack, D_in, D_out), bias (*stack, D_out); x (*stack, ..., D_in). A stack has
     one axis at most.
@@ -62,7 +69,7 @@ class Linear(nn.Module):
 
 
 def mlp(n_in: int, width: int, n_out: int, n_layers: int) -> nn.Sequential:
-    """Linear layers with ReLU between them: D_in -> width -> ... -> D_out."""
+    """Build `n_layers` linear layers with ReLU between them, n_in -> width -> ... -> n_out."""
     widths = [n_in, *[width] * (n_layers - 1), n_out]
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -71,7 +78,7 @@ def mlp(n_in: int, width: int, n_out: int, n_layers: int) -> nn.Sequential:
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation with a scale and shift of its own for each copy in the stack."""
+    """Normalises the rows (..., D) of x, with a scale and a shift for each copy in the stack."""
 
     eps = 1e-5
 
@@ -88,7 +95,10 @@ class LayerNorm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Pre-norm GEGLU (Shazeer 2020, eq. 6): D -> 2 x hidden -> D; hidden is 128 as published."""
+    """Computes a pre-norm GEGLU of rows (Shazeer 2020, eq. 6): D -> 2 x hidden -> D.
+
+    It normalises its input, and does not add it to the result. `hidden` is 128 as published.
+    """
 
     hidden = True
 
@@ -104,21 +114,23 @@ class FeedForward(nn.Module):
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """(..., rows, D) -> (..., H, rows, D/H)."""
+    """Split the columns of rows (..., rows, D) into heads: return (..., H, rows, D/H)."""
     return x.unflatten(-1, (n_heads, -1)).transpose(-2, -3)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(..., H, rows, D/H) -> (..., rows, D)."""
+    """Join the heads (..., H, rows, D/H) to rows (..., rows, D); the inverse of `split_heads`."""
     return x.transpose(-2, -3).flatten(-2)
 
 
 class Attention(nn.Module):
-    """Pre-norm multi-head attention; q, k, v without bias, output with bias.
+    """Attends from rows to a context with H heads, after normalising both (pre-norm).
 
-    Queries and context have norms of their own; self-attention is called with one argument and uses
-    the queries' norm for both. `query_gain` multiplies the initial W_q and W_k, which start equal
-    when `tied` (an inducing point then attends to points near it from the first step).
+    The layers q, k and v have no bias, the output layer has one. Queries and context have layer
+    norms of their own if `cross`; without it there is only the queries' norm, which serves the
+    context too. Called with one argument it is self-attention. `query_gain` multiplies the initial
+    W_q and W_k, which start equal when `tied` (an inducing point then attends to points near it
+    from the first step).
     """
 
     hidden = True
@@ -146,12 +158,12 @@ class Attention(nn.Module):
             self.k.weight.copy_(self.q.weight if tied else self.k.weight * query_gain)
 
     def queries(self, x: Tensor) -> Tensor:
-        """Scaled queries by head, (..., H, rows, D/H): scores are plain products with keys."""
+        """Return the queries of rows x by head, (..., H, rows, D/H), scaled by 1/sqrt(D/H)."""
         q = split_heads(self.q(self.norm(x)), self.n_heads)
         return q / math.sqrt(q.shape[-1])
 
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values by head, each (..., H, rows, D/H)."""
+        """Return keys and values of the rows of a context by head, each (..., H, rows, D/H)."""
         norm = self.norm if self.context_norm is None else self.context_norm
         context = norm(context)
         return (
@@ -160,10 +172,10 @@ class Attention(nn.Module):
         )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None = None) -> Tensor:
-        """softmax(q k^T) v through the output layer: (..., rows, D).
+        """Return softmax(q k^T) v, passed through the output layer: (..., rows, D).
 
-        `visible` (B, N) tells which rows of the context (B, H, N, D/H) take part. Over none of them
-        the attention itself is 0, and the output layer's bias is left.
+        `visible` (B, N) is True for the rows of the context (B, H, N, D/H) that take part. Where no
+        row takes part, the attention itself is 0, and the result is the output layer's bias.
         """
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
         q, k, v = (

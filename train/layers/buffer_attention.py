@@ -1,12 +1,14 @@
-"""Attention to the points of a `PointBuffer` as devices run it.
+"""Attend to the points of a `PointBuffer`, as devices run it.
 
 Empty slots are hidden without a step of their own: every query ends with the constant 1, and every
 key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Masks that are added to the scores would
-cost a pass over them. The rows of empty slots are copies of slot 0 (`Slots.filled`), so that their
-scores are that far below a real one, whatever its size, and no weight is a denormal number. Values
-of empty slots are 0, so that an empty buffer is attended to with the result 0.
+cost a pass over the scores. The rows of empty slots are copies of slot 0 (`Slots.filled`), so that
+their scores are that far below a real one, whatever its size, and no weight is a denormal number.
+Values of empty slots are 0, so that an empty buffer is attended to with the result 0.
 
 Keys need no bias: it adds the same number to all scores of a query.
+
+Letters: B streams, H heads, D width, N slots of the buffer.
 
     queries (B, H, rows, D/H + 1)    keys (B, H, D/H + 1, N)    values (B, H, N, D/H)
 """
@@ -24,26 +26,27 @@ from edgefold.train.layers.attention import NEGLIGIBLE
 from edgefold.train.layers.device_layers import Affine, Weights, rounded, scaled
 
 MOST_SCORES = 1 << 20
-"""Scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a core's
-cache, and memory grows with N and not with N^2."""
+"""Number of scores that are computed at once, where that leaves `LEAST_ROWS` rows: they stay in a
+core's cache, and memory grows with N and not with N^2."""
 LEAST_ROWS = 64
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Return attention weights."""
+    """Return the attention weights of scores (..., N): their softmax over the last axis."""
     return torch.softmax(scores, -1)
 
 
 def with_key_column(columns: Tensor, n_heads: int, last: float) -> Tensor:
-    """Add a column to each head of (..., D): (..., H*(D/H + 1))."""
+    """Add one column with the value `last` to each head of (..., D): return (..., H*(D/H + 1))."""
     return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
 
 
 class Slots(NamedTuple):
-    """The facts of slots that attention needs, computed once and used by every layer.
+    """Holds the facts of slots that attention needs, computed once and used by every layer.
 
     Attributes:
-        hidden: Addend of keys, (B*N, H*(D/H + 1)).
+        hidden: Number that is added to the keys: 0, and in the last column of each head
+            `-NEGLIGIBLE` where a slot is empty, (B*N, H*(D/H + 1)).
         real: 1 where a slot holds a point, else 0, (B*N, 1).
         visible: True where a slot holds a point, (B, N).
     """
@@ -53,15 +56,18 @@ class Slots(NamedTuple):
     visible: Tensor
 
     def filled(self, points: Tensor) -> Tensor:
-        """Return rows (B*N, D) of the buffer's points (B, N, D), empty slots like slot 0."""
+        """Return the points (B, N, D) as rows (B*N, D), with slot 0 copied into empty slots."""
         return torch.where(self.visible[..., None], points, points[:, :1]).flatten(0, 1)
 
 
 class BufferAttention(nn.Module):
-    """Computes queries, keys and values of rows (B*rows, D), and attention without output layer.
+    """Computes queries, keys and values of rows (B*rows, D), and attention without an output layer.
 
     Args:
-        q, k, v: Weights, with any layer norm folded in; the bias of k has no effect.
+        q, k, v: Weights of the three projections, with any layer norm folded in; the bias of k has
+            no effect.
+        n_heads: H.
+        n_streams: B.
     """
 
     k: Tensor
@@ -80,31 +86,31 @@ class BufferAttention(nn.Module):
         self.v = Affine(v)
 
     def slots(self, visible: Tensor) -> Slots:
-        """Return the facts that all attentions of this width need, from visible (B, N)."""
+        """Compute the facts of slots that attentions of this width need, from visible (B, N)."""
         real = visible.reshape(-1, 1).float()
         return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
 
     def queries(self, rows: Tensor) -> Tensor:
-        """Return queries of rows (B*rows, D)."""
+        """Return the queries (B, H, rows, D/H + 1) of rows (B*rows, D)."""
         return self._by_head(self.q(rows)).transpose(1, 2)
 
     def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of the buffer's rows (B*N, D)."""
+        """Return keys and values of the buffer's rows (B*N, D), as `keys` and `values` do."""
         return self.keys(rows, slots), self.values(rows, slots)
 
     def keys(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Return keys of the buffer's rows (B*N, D)."""
+        """Return the keys (B, H, D/H + 1, N) of the buffer's rows (B*N, D)."""
         return self._by_head(torch.addmm(slots.hidden, rows, self.k)).permute(0, 2, 3, 1)
 
     def values(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Return values of the buffer's rows (B*N, D)."""
+        """Return the values (B, H, N, D/H) of the buffer's rows (B*N, D); 0 for empty slots."""
         return self._by_head(self.v(rows) * slots.real).transpose(1, 2)
 
     def _by_head(self, rows: Tensor) -> Tensor:
         return rows.view(self.n_streams, -1, self.n_heads, rows.shape[-1] // self.n_heads)
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend block after block of rows, without the output layer: (B*rows, D)."""
+        """Return the attention of queries, heads joined, without output layer: (B*rows, D)."""
         averages = self.averaged(queries, keys, values)
         return averages.transpose(1, 2).reshape(-1, self.n_heads * self.head)
 
@@ -115,7 +121,10 @@ class BufferAttention(nn.Module):
         values: Tensor,
         weights_of: Callable[[Tensor], Tensor] = softmax,
     ) -> Tensor:
-        """Weigh values (B, H, N, any) by `weights_of` of the scores: (B, H, rows, any)."""
+        """Weigh values (B, H, N, n) by `weights_of` of the scores: return (B, H, rows, n).
+
+        The rows are computed in blocks, of about `MOST_SCORES` scores each.
+        """
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
         blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)
         parts = [weights_of(block @ keys) @ values for block in blocks]

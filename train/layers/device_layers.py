@@ -1,7 +1,10 @@
-"""Layers as devices run them: rows in one matrix, layer norms folded into the products behind them.
+"""Define layers as devices run them: rows in one matrix, layer norms folded into later products.
 
-What one node of a graph can do is one operation here, and what is known beforehand is a constant.
-The layers serve every model that is made of those in `layers`.
+A layer norm's scale and shift become part of the weights of the product that reads it. Where one
+node of a graph is enough, one operation is written here, and all that is known beforehand is a
+constant. The layers serve every model that is made of the layers in `train.layers`.
+
+Letters of shapes: B streams, D width, H heads.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from torch.nn import functional as F
 from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear
 
 Weights = tuple[Tensor, Tensor]
-"""Weight (D_in, D_out) and bias, in float64: every folding is rounded once, at the end."""
+"""Weight (D_in, D_out) and bias (D_out,) of a linear layer, in float64, so that however they are
+folded they are rounded only once, at the end."""
 
 
 class Affine(nn.Module):
-    """x (rows, D_in) @ weight + bias, where bias may be a whole (rows, D_out) value."""
+    """Computes x (rows, D_in) @ weight + bias; the bias may also be a matrix (rows, D_out)."""
 
     weight: Tensor
     bias: Tensor
@@ -34,19 +38,26 @@ class Affine(nn.Module):
 
 
 def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A constant in its final type, rounded once: torch goes from float64 to half by float32."""
+    """Return a float64 tensor as a constant of type `dtype`, rounded once.
+
+    Rounding by torch itself would go from float64 to half by float32, which rounds twice.
+    """
     name = str(dtype).removeprefix("torch.")
     return torch.from_numpy(tensor.detach().contiguous().numpy().astype(name))
 
 
 def exact(linear: Linear) -> Weights:
-    """A layer's weight and bias, (*stack, ...), in float64."""
+    """Return the weight and bias of a linear layer, with its stack if it has one, in float64."""
     assert linear.bias is not None
     return linear.weight.double(), linear.bias.double()
 
 
 def fold(norm: LayerNorm, linear: Linear) -> Weights:
-    """`linear(norm(x))` over the plain normalisation n: (n g + b) W = n (diag(g) W) + b W."""
+    """Fold a layer norm into the linear layer that reads it; return the weights of the result.
+
+    The result gives `linear(norm(x))` from the plainly normalised x, n: (n g + b) W = n (diag(g) W)
+    + b W, where g and b are the norm's scale and shift.
+    """
     weight = linear.weight.double()
     bias = torch.einsum("...i,...io->...o", norm.bias.double(), weight)
     if linear.bias is not None:
@@ -55,23 +66,29 @@ def fold(norm: LayerNorm, linear: Linear) -> Weights:
 
 
 def scaled(weights: Weights, n_heads: int) -> Weights:
-    """Weights of queries with the 1/sqrt(D/H) of attention in them."""
+    """Multiply the weights of queries by the 1/sqrt(D/H) of attention."""
     factor = 1 / math.sqrt(weights[0].shape[-1] // n_heads)
     return weights[0] * factor, weights[1] * factor
 
 
 def block_of(weights: Weights, k: int) -> Weights:
-    """The k-th of a stack; weights without a stack stay."""
+    """Return the weights of copy k of a stack; weights without a stack are returned as they are."""
     return (weights[0][k], weights[1][k]) if weights[0].ndim == 3 else weights
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Layer normalisation without scale and shift: those are folded into what follows."""
+    """Normalise the rows of x without scale and shift, which are folded into later layers."""
     return F.layer_norm(x, x.shape[-1:], eps=LayerNorm.eps)
 
 
 class FeedForwardOnDevice(nn.Module):
-    """x (rows, D) plus the GEGLU, whose two halves are products of their own."""
+    """Adds a GEGLU of x (rows, D) to x, with one product for each of the two halves.
+
+    Args:
+        layer: The trained layer.
+        dtype: Type of the constants.
+        k: Number of the copy that is taken, where the layer has a stack.
+    """
 
     def __init__(self, layer: FeedForward, dtype: torch.dtype, k: int = 0):
         super().__init__()
@@ -87,7 +104,16 @@ class FeedForwardOnDevice(nn.Module):
 
 
 class AttentionOnDevice(nn.Module):
-    """Attention over (B*rows, D); keys are kept transposed, (B, H, D/H, rows)."""
+    """Attends between rows (B*rows, D) and adds the result to them; keys are kept transposed.
+
+    Keys are (B, H, D/H, rows), queries and values (B, H, rows, D/H).
+
+    Args:
+        layer: The trained layer.
+        n_streams: B.
+        dtype: Type of the constants.
+        k: Number of the copy that is taken, where the layer has a stack.
+    """
 
     def __init__(self, layer: Attention, n_streams: int, dtype: torch.dtype, k: int = 0):
         super().__init__()
@@ -100,7 +126,7 @@ class AttentionOnDevice(nn.Module):
         self.out = Affine(block_of(exact(layer.out), k), dtype)
 
     def split(self, x: Tensor) -> Tensor:
-        """(B*rows, D) -> (B, rows, H, D/H)."""
+        """Split the columns of rows (B*rows, D) into heads: return (B, rows, H, D/H)."""
         return x.view(self.n_streams, -1, self.n_heads, x.shape[-1] // self.n_heads)
 
     def queries(self, normal: Tensor) -> Tensor:
@@ -115,23 +141,27 @@ class AttentionOnDevice(nn.Module):
         return self.out(attended.transpose(1, 2).reshape(x.shape)) + x
 
     def forward(self, x: Tensor) -> Tensor:
-        """Self-attention."""
+        """Let the rows x (B*rows, D) of each stream attend to each other; return the sum with x."""
         normal = normalise(x)
         return self.attend(x, self.queries(normal), *self.keys_values(normal))
 
 
 def linear_layers(module: nn.Module) -> list[Weights]:
-    """Weights of the linear layers in a module, in their order."""
+    """Return the weights of all linear layers in a module, in their order."""
     return [exact(layer) for layer in module.modules() if isinstance(layer, Linear)]
 
 
 def composed(first: Weights, second: Weights) -> Weights:
-    """Two linear layers in a row as one."""
+    """Return the weights of one linear layer that does what two in a row do."""
     return first[0] @ second[0], first[1] @ second[0] + second[1]
 
 
 def side_by_side(layers: list[Weights], following: Weights) -> Weights:
-    """Layers D -> D and a layer over their outputs side by side, as one layer over their inputs."""
+    """Return one layer that does what several layers D -> D and the layer after them do.
+
+    The layer after them, `following`, reads their outputs side by side; the result reads their
+    inputs side by side.
+    """
     weight, bias = following
     parts = zip(layers, weight.chunk(len(layers)), strict=True)
     weights, biases = zip(*(composed(own, (part, bias * 0)) for own, part in parts), strict=True)
@@ -139,6 +169,6 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
 
 
 def join_products(*parts: Weights) -> Weights:
-    """Several products of one input as one."""
+    """Join several products of one input to one product, whose output has theirs side by side."""
     weights, biases = zip(*parts, strict=True)
     return torch.cat(weights, -1), torch.cat(biases, -1)

@@ -1,9 +1,10 @@
-"""Embeddings: from points and queries to the rows (..., D) that attention works on.
+"""Embed points and queries: turn them into the rows (..., D) that attention works on.
 
 of a point    x (..., X), y (..., Y)
 of a query    x (..., X)
 
-On a device rows lie in one matrix and are always float32.
+X is the number of inputs, Y of outputs, D the width. On a device rows lie in one matrix and are
+always float32.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ EmbeddingKind = Literal["fourier", "mlp"]
 
 
 class FourierEmbedding(nn.Module):
-    """`sqrt(2) sin(W x + b)` plus a small MLP of it and of y; a query is a point with y = 0.
+    """Embeds as `sqrt(2) sin(W x + b)` plus a small MLP of the sine and of y; a query has y = 0.
 
-    One embedding for context points and queries, so that a query and a point at the same x begin
-    with the same key directions. `std` is the spread of the frequencies, in radians a unit of x; it
-    is divided by sqrt(X).
+    Points and queries share the embedding, so that a query and a point at the same x begin with the
+    same key directions. `std` is the spread of the frequencies, in radians a unit of x; it is
+    divided by sqrt(X).
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, std: float = 3.0):
@@ -50,7 +51,7 @@ class FourierEmbedding(nn.Module):
 
 
 class MlpEmbedding(nn.Module):
-    """The published embedders: 4 linear layers with ReLU, one for points and one for queries."""
+    """Embeds as published: 4 linear layers with ReLU for points, and 4 others for queries."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int):
         super().__init__()
@@ -72,18 +73,18 @@ Embedding = FourierEmbedding | MlpEmbedding
 def embedding_of(
     kind: EmbeddingKind, n_inputs: int, n_outputs: int, width: int, std: float = 3.0
 ) -> Embedding:
-    """The embedding of a kind; "mlp" is the published one and learns far slower."""
+    """Build the embedding of a kind; "mlp" is the published one and learns far slower."""
     if kind == "fourier":
         return FourierEmbedding(n_inputs, n_outputs, width, std)
     return MlpEmbedding(n_inputs, n_outputs, width)
 
 
 LARGEST_HALF = 6e4
-"""Close to the largest float16."""
+"""Limit of a float16 embedding, close to the largest float16."""
 
 
 class FourierOnDevice(nn.Module):
-    """The Fourier embedding of points (rows, X) and (rows, Y), or of queries without y."""
+    """Computes the Fourier embedding of points x (rows, X), y (rows, Y), or of queries x."""
 
     down: Tensor
 
@@ -104,7 +105,10 @@ class FourierOnDevice(nn.Module):
 
 
 class MlpOnDevice(nn.Module):
-    """The two published embedders."""
+    """Computes the published embedding of points x (rows, X), y (rows, Y), or of queries x.
+
+    Embedded queries are clamped to +-`limit`, because they grow with x.
+    """
 
     def __init__(self, layer: MlpEmbedding, limit: float):
         super().__init__()
@@ -122,7 +126,7 @@ class MlpOnDevice(nn.Module):
 
 
 def embedding_on_device(layer: Embedding, dtype: str = "float32") -> nn.Module:
-    """The embedding in its device form; what follows it works in `dtype`."""
+    """Return an embedding's device form, limited so that layers of type `dtype` can read it."""
     if isinstance(layer, FourierEmbedding):
         return FourierOnDevice(layer)
     return MlpOnDevice(layer, LARGEST_HALF if dtype == "float16" else math.inf)

@@ -1,12 +1,13 @@
-"""Heads that predict all targets of a query jointly: a mean for each and one covariance.
+"""Define heads that predict all targets of a query jointly: a mean for each and one covariance.
 
-From encoded targets (B, M, D), as in TNP-ND (Nguyen & Grover 2022):
+The input is encoded targets (B, M, D), M for each of B streams, as in TNP-ND (Nguyen & Grover
+2022); Y is the number of outputs, R is `RANK`:
 
     targets ──> MLP ──────────────────────────────────────> mean (B, M, Y)
     targets ──> they attend to each other ──> projector ──> P (B, M, Y, R) ──> L = tril(P P^T)
 
-`JointGaussian` tells how `std` and `factor` hold L. Every row of L needs only the targets before
-it, so the covariance grows with M^2 whatever the attention costs.
+`JointGaussian` says how `std` and `factor` hold L. Every row of L needs only the targets before it,
+so the covariance grows with M^2 whatever the attention costs.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from edgefold.train.layers.attention import mlp
 from edgefold.train.layers.postnorm_layers import PostNormLayer
 
 RANK = 20
-"""R: numbers of each target and output in P, as published."""
+"""R, the numbers of each target and output in P, as published."""
 N_LAYERS = 2
 
 
 class TargetAttention(nn.Module):
-    """Targets attend to each other in two encoder layers: O(M^2)."""
+    """Lets targets attend to each other in two encoder layers, at a cost of O(M^2)."""
 
     def __init__(self, width: int, n_heads: int, feedforward: int = 128):
         super().__init__()
@@ -43,9 +44,9 @@ class TargetAttention(nn.Module):
 
 
 class BottleneckAttention(nn.Module):
-    """Targets attend to latents that attended to all of them: O(M L).
+    """Lets targets attend to L latents that attended to all targets, at a cost of O(M L).
 
-    So LBANP-END does (Feng et al. 2023, appendix B.5): learned latents (L, D) attend to the targets
+    LBANP-END does so (Feng et al. 2023, appendix B.5): learned latents (L, D) attend to the targets
     and then to themselves, twice; the targets then attend to the latents.
     """
 
@@ -71,12 +72,13 @@ class BottleneckAttention(nn.Module):
 
 
 class JointHead(nn.Module):
-    """The prediction of a `JointGaussian` from encoded targets (B, M, D).
+    """Predicts a `JointGaussian`: a mean of each target and one covariance, from targets (B, M, D).
 
     Args:
-        attention: What the targets tell each other: takes targets and mask.
-        width: D. n_outputs: Y.
-        bounded, block: See `JointGaussian`.
+        attention: Layers by which the targets exchange information: called with targets and mask.
+        width: D, the width of an encoded target.
+        n_outputs: Y, the number of outputs.
+        bounded, block: Settings of `JointGaussian`, described there.
         hidden: Width of the hidden layers.
     """
 
@@ -96,7 +98,10 @@ class JointHead(nn.Module):
         self.projector = mlp(width, hidden, n_outputs * RANK, 4)
 
     def forward(self, targets: Tensor, mask: Tensor | None = None) -> Prediction:
-        """The prediction; rows that mask (B, M) hides change no other row."""
+        """Predict `mean`, `std` and `factor` of targets.
+
+        Rows that mask (B, M) hides change no other row.
+        """
         factor = self.projector(self.attention(targets, mask)).unflatten(-1, (-1, RANK))
         if mask is not None:
             factor = torch.where(mask[..., None, None], factor, 0.0)
@@ -106,12 +111,12 @@ class JointHead(nn.Module):
         return {"mean": mean, "std": std, "factor": factor}
 
     def loss(self, targets: Tensor, y: Tensor, block: int) -> Tensor:
-        """The negative joint log-likelihood of each block of targets, per target: ().
+        """Return the negative joint log-likelihood of all blocks, divided by all targets: ().
 
         Args:
-            targets: Encoded, (B, M, D).
-            y: Their values, (B, M, Y).
-            block: Targets of a block; the last one may have fewer.
+            targets: Encoded targets, (B, M, D).
+            y: True values of the targets, (B, M, Y).
+            block: Number of targets that are predicted jointly; the last block may have fewer.
         """
         n_targets = y.shape[1]
         n_even = n_targets // block * block
@@ -127,9 +132,10 @@ class JointHead(nn.Module):
 
 
 def drawn_block(n_targets: int, generator: torch.Generator) -> int:
-    """How many targets a training step predicts together: from 1 to all of them.
+    """Draw how many targets a training step predicts together: from 1 to all `n_targets`.
 
-    The logarithm is uniform, so that few are drawn as often as many. A head that only meets all of
-    a task's targets together predicts few of them far worse than one that predicts each alone.
+    The logarithm is uniform, so that few are drawn as often as many. A head that is only trained on
+    all of a task's targets together predicts few of them far worse than one that predicts each
+    separately.
     """
     return int((n_targets + 1) ** torch.rand((), generator=generator).item())

@@ -1,4 +1,8 @@
-"""Settings of models with latents, how these begin, and how targets read them on a device."""
+"""Define the settings of models with latents, their first values, and how targets read them.
+
+Latents are learned rows (L, D) that attend to the points; targets read only the latents. B is the
+number of streams, M of targets, X of inputs, H of heads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ LatentKind = Literal["inducing", "normal"]
 
 @dataclass(frozen=True, slots=True)
 class LatentsConfig(SizedConfig):
-    """The shape of a model with latents and how it starts.
+    """Describes the sizes of a model with latents, and the values that it starts from.
 
     `embedding`, `latents` and `query_gain` choose the initialisation: ("fourier", "inducing", 2) is
     ours, ("mlp", "normal", 1) the published one. Latents are "inducing" where they begin as
@@ -49,7 +53,10 @@ class LatentsConfig(SizedConfig):
     bounded: bool = False
 
     def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
-        """A new layer; `query_gain` and the tie of W_q and W_k are for cross-attention alone."""
+        """Build an attention layer between rows of this width.
+
+        `query_gain`, and W_q and W_k that start equal, are only for cross-attention.
+        """
         return Attention(
             self.width,
             self.n_heads,
@@ -62,7 +69,7 @@ class LatentsConfig(SizedConfig):
 
 @torch.no_grad()
 def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> Tensor:
-    """Initial values of n_sets sets of latents, (n_sets, L, D)."""
+    """Return the initial values of n_sets sets of latents, (n_sets, L, D)."""
     if config.latents == "normal":
         return torch.randn(n_sets, config.n_latents, config.width)
     if config.n_inputs == 1:  # an even grid, each set shifted by its share of one step
@@ -76,7 +83,7 @@ def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> T
 
 
 class DecoderOnDevice(nn.Module):
-    """Query layers, each of which attends to keys and values of its own in the cache.
+    """Runs the query layers, each of which attends to keys and values of its own in the cache.
 
     The cache holds `keys_k` (B, H, D/H, L) and `values_k` (B, H, L, D/H) of each layer k.
     """
@@ -92,12 +99,12 @@ class DecoderOnDevice(nn.Module):
         self.ff = nn.ModuleList(FeedForwardOnDevice(layer, single) for _, layer in layers)
 
     def cached(self, k: int, hidden: Tensor) -> Cache:
-        """Return what layer k reads of the latents (B*L, D)."""
+        """Compute the keys and values that layer k reads of the latents `hidden` (B*L, D)."""
         keys, values = self.attention[k].keys_values(normalise(hidden))
         return {f"keys_{k}": keys.contiguous(), f"values_{k}": values.contiguous()}
 
     def forward(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return the rows (B*M, D) of targets x (B, M, X) behind the layers."""
+        """Embed the targets x (B, M, X) and pass them through all layers; return rows (B*M, D)."""
         hidden: Tensor = self.embedding(x.flatten(0, 1))
         for k, (attention, ff) in enumerate(zip(self.attention, self.ff, strict=True)):
             queries = attention.queries(normalise(hidden))

@@ -1,12 +1,13 @@
-"""Attention by m landmarks instead of n keys: the Nyström approximation of softmax attention.
+"""Attend by m landmarks instead of n keys: the Nyström approximation of softmax attention.
 
 Xiong et al. 2021, "Nyströmformer"; Carreto Picon et al., "Continual Low-Rank Scaled Dot-product
-Attention", section III-B. With landmarks q~ and k~, averages of queries and of keys,
+Attention", section III-B. With landmarks q~ and k~, averages of queries Q and of keys K (V are the
+values),
 
     out = softmax(Q k~^T) pinv(softmax(q~ k~^T)) softmax(q~ K^T) V     queries scaled by 1/sqrt(d)
 
 Landmarks are means over segments of the window, or fixed ones that clustering found (section IV-C).
-The segments of n tokens have n // m tokens; the first n % m of them have one more.
+The segments of a window of n tokens have n // m tokens; the first n % m of them have one more.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ import torch
 from torch import Tensor
 
 N_ITERATIONS = 6
-"""Iterations of the pseudo-inverse, as published."""
+"""Number of iterations of the pseudo-inverse, as published."""
 
 
 def segment_lengths(window: int, n_landmarks: int) -> list[int]:
-    """Tokens in each segment."""
+    """Return the number of tokens in each segment of a window, `n_landmarks` numbers."""
     whole, more = divmod(window, n_landmarks)
     return [whole + (j < more) for j in range(n_landmarks)]
 
 
 def pseudo_inverse(matrix: Tensor) -> Tensor:
-    """The Moore-Penrose inverse of matrices (..., m, m) by products alone.
+    """Return the Moore-Penrose inverse of matrices (..., m, m), computed only by matrix products.
 
-    Razavi et al. 2014, as in Nyströmformer, eq. 14: it converges to it from a start that is scaled
-    by the largest column sum and the largest row sum.
+    The iteration of Razavi et al. 2014, as in Nyströmformer, eq. 14, converges to it from a start
+    that is scaled by the largest column sum and the largest row sum.
     """
     columns = matrix.abs().sum(-2).amax(-1)[..., None, None]
     rows = matrix.abs().sum(-1).amax(-1)[..., None, None]
@@ -43,29 +44,29 @@ def pseudo_inverse(matrix: Tensor) -> Tensor:
 
 
 def center_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """The pseudo-inverse of the landmarks' attention to each other, (..., H, m, m)."""
+    """Return the pseudo-inverse of the landmarks' attention to each other, (..., H, m, m)."""
     return pseudo_inverse(torch.softmax(landmark_queries @ landmark_keys.mT, -1))
 
 
 def exact_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """The same by singular values, in float64: for landmarks that do not change."""
+    """Return what `center_inverse` does, by singular values in float64: for constant landmarks."""
     scores = landmark_queries.double() @ landmark_keys.double().mT
     inverse: Tensor = torch.linalg.pinv(torch.softmax(scores, -1), rtol=1e-6)
     return inverse.to(landmark_queries.dtype)
 
 
 def means(tokens: Tensor, weights: Tensor) -> Tensor:
-    """Means of tokens (B, H, R, d) by weights (B, m, R): landmarks (B, H, m, d)."""
+    """Return means of tokens (B, H, R, d) by weights (B, m, R): the landmarks (B, H, m, d)."""
     return weights[:, None] @ tokens
 
 
 def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
-    """Weights (B, m, R) by which each segment's taken rows have their mean; 0 over none.
+    """Return weights (B, m, R) that average the rows of each segment; 0 for a segment without rows.
 
     Args:
-        segments: (B, R), the segment of each row.
-        taken: (B, R), rows that count.
-        n_landmarks: m.
+        segments: Number of the segment of each row, (B, R).
+        taken: True for the rows that count, (B, R).
+        n_landmarks: m, the number of segments.
     """
     index = torch.arange(n_landmarks, device=segments.device)[:, None]
     member = ((segments[:, None] == index) & taken[:, None]).to(torch.get_default_dtype())
@@ -75,19 +76,19 @@ def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
 def complete_segments(
     positions: Tensor, segment_of: Tensor, end_of: Tensor, window: int
 ) -> tuple[Tensor, Tensor]:
-    """The segments of a grid over the stream that were complete before the newest token.
+    """Find the segments of a grid over the stream that were complete before the newest token.
 
-    The grid repeats every `window` positions. Of each of its m segments the last one that ended
+    The grid repeats every `window` positions. For each of its m segments, the last one that ended
     before the newest token counts.
 
     Args:
-        positions: (B, R), of the tokens; below 0 for none.
-        segment_of: (n,), the segment of each place in the grid.
-        end_of: (n,), the last place of that segment.
-        window: n.
+        positions: Position of each token in the stream, (B, R); below 0 where a row has no token.
+        segment_of: Number of the segment of each place in the grid, (n,).
+        end_of: Last place of the segment of each place, (n,).
+        window: n, the number of places in the grid.
 
     Returns:
-        Segments (B, R) and which rows are in a segment that counts, (B, R).
+        The segment of each row, (B, R), and True for rows in a segment that counts, (B, R).
     """
     place = torch.remainder(positions, window)
     newest = positions.amax(1, keepdim=True)
@@ -104,16 +105,16 @@ def nystrom(
     values: Tensor,
     unseen: Tensor,
 ) -> Tensor:
-    """Attend from queries (B, H, rows, d): (B, H, rows, d).
+    """Attend from queries to keys and values by landmarks: return (B, H, rows, d).
 
     Args:
-        asked: Scaled queries.
-        landmark_queries: (B, H, m, d) or (H, m, d).
-        landmark_keys: The same.
-        inverse: (..., H, m, m).
-        keys: (B, H, R, d).
-        values: (B, H, R, d).
-        unseen: Added to the scores of keys, (B, 1, 1, R).
+        asked: Queries, scaled by 1/sqrt(d), (B, H, rows, d).
+        landmark_queries: Landmarks of the queries, scaled too, (B, H, m, d) or (H, m, d).
+        landmark_keys: Landmarks of the keys, of the same shape.
+        inverse: Pseudo-inverse of the landmarks' attention to each other, (..., H, m, m).
+        keys: Keys of the window, (B, H, R, d).
+        values: Values of the window, (B, H, R, d).
+        unseen: Number that is added to the scores of keys to hide them, (B, 1, 1, R).
     """
     right = torch.softmax(landmark_queries @ keys.mT + unseen, -1) @ values  # (B, H, m, d)
     left: Tensor = torch.softmax(asked @ landmark_keys.mT, -1) @ inverse  # (B, H, rows, m)
@@ -121,7 +122,7 @@ def nystrom(
 
 
 def clustered(tokens: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Centres of tokens (H, N, d) by k-means (Lloyd) with k-means++ starts: (H, m, d)."""
+    """Return m centres (H, m, d) of tokens (H, N, d), by k-means (Lloyd) with k-means++ starts."""
     n_heads, n_tokens, _ = tokens.shape
     heads = torch.arange(n_heads)
     first = torch.randint(n_tokens, (n_heads, 1), generator=generator)

@@ -1,4 +1,6 @@
-"""The encoder layer of Vaswani et al. 2017 (section 3.1), with normalisation after each addition.
+"""Define the encoder layer of Vaswani et al. 2017 (section 3.1).
+
+It normalises after each addition:
 
     h = norm(x + attention(x, keys and values))
     y = norm(h + down(relu(up(h))))
@@ -6,10 +8,11 @@
 Unlike the layers of `layers`, it adds its residual connections itself, and all projections have a
 bias. Transformer Neural Processes (Nguyen & Grover 2022) are made of it.
 
-In the device's form attention has no masks (`buffer_attention`), and no addition is left that a
-product could do. An output layer adds its input, the residual connection, in place of its bias. The
-bias is already in that input: the layer norm before it adds both, and all else that reads the sum
-subtracts it again, which is a constant in its own bias.
+In the device's form attention has no masks (`buffer_attention`), B streams lie in one matrix of
+rows (B*rows, D), and no addition is left that a product could do. An output layer adds its input,
+the residual connection, in place of its bias. The bias is already in that input: the layer norm
+before it adds both, and all else that reads the sum subtracts it again, which is a constant in its
+own bias.
 
     x' = x + bias of `out`             comes from the layer before, or from the embedding
     h' = norm(x' + attended W_out) + bias of `down`
@@ -28,10 +31,10 @@ from edgefold.train.layers.device_layers import Affine, Weights, exact, rounded,
 
 
 class PostNormLayer(nn.Module):
-    """Attention and a feed-forward layer with ReLU, (..., rows, D) -> (..., rows, D).
+    """Lets rows (..., rows, D) attend and passes them through a feed-forward layer with ReLU.
 
-    Rows attend to themselves (`forward`), or to keys and values that were computed before, of other
-    rows too (`step`). A boolean `visible` says what a row may see; it broadcasts to
+    Rows attend to themselves (`forward`), or to keys and values that were computed before, possibly
+    of other rows (`step`). A boolean `visible` is True for what a row may see; it broadcasts to
     (..., H, rows, N). The attention of a row that sees nothing is 0.
     """
 
@@ -61,7 +64,10 @@ class PostNormLayer(nn.Module):
         values: Tensor,
         visible: Tensor | None = None,
     ) -> Tensor:
-        """Return the layer's output for rows, whose queries come from `normal`: the rows too."""
+        """Return the layer's output (..., rows, D) for `rows`, whose queries come from `normal`.
+
+        Here `normal` is `rows` itself: the layer normalises after its additions.
+        """
         queries = split_heads(self.q(normal), self.n_heads)
         mask = None
         if visible is not None:
@@ -73,29 +79,29 @@ class PostNormLayer(nn.Module):
         return self.finish(rows, attended)
 
     def finish(self, rows: Tensor, attended: Tensor) -> Tensor:
-        """Return the layer's output for rows (..., rows, D), whose heads attended to values."""
+        """Return the layer's output for rows (..., rows, D) and what they attended to, by head."""
         hidden = self.norm(rows + self.out(join_heads(attended)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
 
     def forward(self, rows: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Return the layer's output for rows that attend to themselves."""
+        """Return the layer's output for rows (..., rows, D) that attend to each other."""
         return self.step(rows, rows, *self.keys_values(rows), visible)
 
 
 def queries_keys_values(layer: PostNormLayer) -> tuple[Weights, Weights, Weights]:
-    """Return the layer's projections in float64; queries are scaled."""
+    """Return the layer's weights of queries (scaled), keys and values, in float64."""
     return scaled(exact(layer.q), layer.n_heads), exact(layer.k), exact(layer.v)
 
 
 def _shifted(linear: Linear, shift: Tensor) -> Weights:
-    """Return `linear(x)` as a function of x + shift."""
+    """Return weights that give `linear(x)` from x + shift."""
     weight, bias = exact(linear)
     return weight, bias - shift @ weight
 
 
 class NormOnDevice(nn.Module):
-    """Layer normalisation whose shift holds what the next residual connection needs."""
+    """Normalises rows; its shift also holds the bias that the next residual connection needs."""
 
     weight: Tensor
     bias: Tensor
@@ -110,7 +116,13 @@ class NormOnDevice(nn.Module):
 
 
 class PostNormOnDevice(nn.Module):
-    """One layer, over rows (B*rows, D); `following` is the bias that the next layer needs in it."""
+    """Runs one layer over rows (B*rows, D), in the form that the module describes.
+
+    Args:
+        layer: The trained layer.
+        following: Bias of the next layer's `out`, which this layer adds to its output.
+        n_streams: B.
+    """
 
     out: Tensor
     down: Tensor
@@ -127,13 +139,13 @@ class PostNormOnDevice(nn.Module):
         self.last_norm = NormOnDevice(layer.last_norm, following)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows (B*N, D); keys of empty slots are hidden."""
+        """Return keys and values of rows `normal` (B*N, D); keys of empty slots are hidden."""
         return self.attention.keys_values(normal, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the layer's output for rows, whose queries come from `normal`: the rows too."""
+        """Return the layer's output for `rows`, whose queries come from `normal`, the same rows."""
         attended = self.attention.attended(self.attention.queries(normal), keys, values)
         hidden = self.norm(torch.addmm(rows, attended, self.out))
         risen = torch.relu(self.up(hidden))

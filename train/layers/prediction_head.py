@@ -1,7 +1,7 @@
-"""Prediction heads of attention: a normal distribution of y, or a score for each class.
+"""Define the heads that predict y from rows: a normal distribution, or a score for each class.
 
 A model with `n_classes` reads y as the number of a class, one column, and its embedding gets one
-column for each class.
+column for each class. B is the number of streams, M of targets, Y of outputs, D the width of a row.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from edgefold.train.layers.device_layers import (
 )
 
 LEAST_STD = 0.05
-"""Least deviation of a bounded prediction, as published for EMNIST (Feng et al. 2023, 2024)."""
+"""Least standard deviation of a bounded prediction, as published for EMNIST (Feng et al. 2023,
+2024)."""
 
 
 def std_of(number: Tensor, least: float) -> Tensor:
-    """A standard deviation of at least `least`, from any number."""
+    """Turn any number into a standard deviation of at least `least`."""
     return least + (1 - least) * F.softplus(number)
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The kind of y, and of what is predicted of it.
+    """Describes what kind of numbers y is, and how a prediction of it is made.
 
     Attributes:
-        n_outputs: Y; 1 with classes.
-        n_classes: K, where y is the number of a class; 0 where it is Y real numbers.
+        n_outputs: Y, the number of outputs; 1 with classes.
+        n_classes: Number K of classes, where y is the number of a class; 0 where it is Y real
+            numbers.
         bounded: Whether standard deviations are at least `LEAST_STD`. Where some outputs are
             constant, as the background of scanned letters, the likelihood has no upper limit
             without it.
@@ -58,35 +60,38 @@ class Outputs:
 
     @property
     def n_encoded(self) -> int:
-        """Columns of `encoded`."""
+        """Return the number of columns that `encoded` returns."""
         return self.n_classes or self.n_outputs
 
     @property
     def n_numbers(self) -> int:
-        """Numbers that a prediction of one target is made of."""
+        """Return how many numbers a prediction of one target is made of."""
         return self.n_classes or 2 * self.n_outputs
 
     def encoded(self, y: Tensor) -> Tensor:
-        """y (..., Y) as an embedding reads it; a class as a row of zeros and a one (..., K)."""
+        """Return y (..., Y) as an embedding reads it.
+
+        The number of a class becomes a row (..., K) of zeros with a one at its place.
+        """
         if not self.n_classes:
             return y
         # 0 * y keeps a class that is not a number visible: its row is not finite.
         return (y == torch.arange(self.n_classes, device=y.device)).to(y.dtype) + 0.0 * y
 
     def prediction_of(self, numbers: Tensor) -> Prediction:
-        """A prediction from numbers (..., n_numbers)."""
+        """Make a prediction, "scores" or "mean" and "std", from numbers (..., n_numbers)."""
         if self.n_classes:
             return {"scores": numbers}
         mean, spread = numbers.chunk(2, dim=-1)
         return {"mean": mean, "std": self.std(spread)}
 
     def std(self, number: Tensor) -> Tensor:
-        """A standard deviation from any number: its exponential, or `std_of` where bounded."""
+        """Turn any number into a standard deviation: its exponential, or `std_of` where bounded."""
         return std_of(number, LEAST_STD) if self.bounded else torch.exp(number)
 
 
 class PredictionHead(nn.Module):
-    """Layer norm, D -> 2D -> ReLU -> the numbers of a prediction, as published."""
+    """Predicts from rows by layer norm, D -> 2D, ReLU and 2D -> `n_numbers`, as published."""
 
     def __init__(self, width: int, outputs: Outputs):
         super().__init__()
@@ -100,7 +105,7 @@ class PredictionHead(nn.Module):
 
 
 class GaussianOutput(nn.Module):
-    """The last layer of a predictor, as two: one for the means, one for the deviations."""
+    """Computes mean and deviation by two products, which together are a head's last layer."""
 
     def __init__(self, down: Linear, outputs: Outputs):
         super().__init__()
@@ -111,13 +116,13 @@ class GaussianOutput(nn.Module):
         self.spread = Affine((weight[:, half:], bias[half:]))
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """Return the prediction from (B*M, 2D), its tensors in the shape (B, M, Y)."""
+        """Return the prediction from rows (B*M, 2D), its tensors in the shape (B, M, Y)."""
         mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
 
 
 class GaussianHead(nn.Module):
-    """The predictor of mean and standard deviation, with the norm before it."""
+    """Predicts mean and standard deviation from rows, with the layer norm before it folded in."""
 
     def __init__(self, norm: LayerNorm, up: Linear, down: Linear, outputs: Outputs):
         super().__init__()
@@ -125,13 +130,13 @@ class GaussianHead(nn.Module):
         self.output = GaussianOutput(down, outputs)
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """Return the prediction from (B*M, D), its tensors in the shape (B, M, Y)."""
+        """Return the prediction from rows (B*M, D), its tensors in the shape (B, M, Y)."""
         prediction: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
         return prediction
 
 
 class HeadOnDevice(nn.Module):
-    """A prediction head whose last layer stays one product, for classes too."""
+    """Runs a prediction head on a device, with its last layer as one product, also for classes."""
 
     def __init__(self, head: PredictionHead):
         super().__init__()

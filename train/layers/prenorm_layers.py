@@ -1,7 +1,8 @@
-"""Pre-norm layers of attention and feed-forward, and their device's form.
+"""Define pre-norm layers of attention and feed-forward, and the form that devices run.
 
 In the device's form masks cost nothing (`buffer_attention`), layer norms are folded into the
-products behind them, and the caller normalises once what several products read.
+products behind them, and the caller normalises once what several products read. B is the number of
+streams, N of slots, D the width of a row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exa
 
 
 class AttentionLayer(nn.Module):
-    """Attention and a feed-forward layer, each added to its input."""
+    """Applies attention and a feed-forward layer, and adds the result of each to its input."""
 
     def __init__(
         self, width: int, n_heads: int, feedforward: int, *, own_context_norm: bool = False
@@ -28,13 +29,16 @@ class AttentionLayer(nn.Module):
         self.ff = FeedForward(width, feedforward)
 
     def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows (B, N, D), whether a slot holds a point or not."""
+        """Return keys and values of rows (B, N, D), also of empty slots; `visible` is not used."""
         return self.attention.keys_values(rows)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, visible: Tensor
     ) -> Tensor:
-        """Return the layer's output for rows, whose queries come from `normal`."""
+        """Return the layer's output (B, rows, D) for `rows`, whose queries come from `normal`.
+
+        Here `normal` is the same rows: this form normalises them itself.
+        """
         queries = self.attention.queries(normal)
         rows = rows + self.attention.attend(queries, keys, values, visible)
         after: Tensor = rows + self.ff(rows)
@@ -42,10 +46,10 @@ class AttentionLayer(nn.Module):
 
 
 class AttentionLayerOnDevice(nn.Module):
-    """One layer, over rows (B*rows, D).
+    """Runs one layer of attention and feed-forward over rows (B*rows, D).
 
     Args:
-        attention, ff: The trained form's parts.
+        attention, ff: The two trained layers.
         n_streams: B.
     """
 
@@ -68,13 +72,13 @@ class AttentionLayerOnDevice(nn.Module):
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the layer's output for rows, whose queries come from the normalised ones."""
+        """Return the layer's output for `rows`; `normal` is the same rows, normalised."""
         queries = self.attention.queries(normal)
         after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
         return after
 
 
 def on_device(layers: Iterable[AttentionLayer], n_streams: int) -> list[AttentionLayerOnDevice]:
-    """Return the device's form of layers, as a list of modules."""
+    """Return the device's form of each layer, as a list of modules."""
     forms = (AttentionLayerOnDevice(layer.attention, layer.ff, n_streams) for layer in layers)
     return cast("list[AttentionLayerOnDevice]", nn.ModuleList(forms))

@@ -1,14 +1,17 @@
-"""Tree cross attention (Feng et al., ICLR 2024): a query reads O(log N) nodes instead of N points.
+"""Attend over a tree (Feng et al., ICLR 2024): a query reads O(log N) nodes, not N points.
 
-    level 2          o               o        the root's children; the root itself is never read
-    level 1      o       *       o       o
+    level 2          o               *        the root's children; the root itself is never read
+    level 1      *       o       o       o
     level 0    o   o   *   x   o   o   o   o  the leaves, that is the points
 
-The leaves are level 0; a node is made of its `branching` children by the aggregator. A search
+The leaves are level 0; a node is computed from its `branching` children by the aggregator. A search
 begins at the root and goes down to one leaf. At each level it compares the children of the node
 that it is at (section 3.2, algorithm 1), and the query then attends to the children that it did not
-follow, and to the leaf (x, and the nodes beside its way). Leaves are filled from the left, so that
-a node exists where its first leaf does; nodes that do not exist are hidden, and their values are 0.
+follow, and to the leaf (in the picture x is the leaf, * are the nodes that were not followed).
+Leaves are filled from the left, so that a node exists where its first leaf does; nodes that do not
+exist are hidden, and their values are 0.
+
+Letters of shapes: B streams, N points, M queries, D width, H heads, n nodes of a level.
 """
 
 from __future__ import annotations
@@ -33,19 +36,23 @@ from edgefold.train.layers.device_layers import (
 
 Order = Literal["kd", "axis", "projection", "arrival"]
 ORDERS = get_args(Order)
-"""How points become leaves: k-d tree with the axes in turn; sorted by one input; sorted by a random
-projection of the inputs; in order of arrival, which for a time series is sorted by time."""
+"""Ways in which points become leaves: by a k-d tree with the axes in turn; sorted by one input;
+sorted by a random projection of the inputs; in order of arrival, which for a time series is by
+time."""
 
 Noise = Callable[[Tensor], Tensor]
 
 
 def no_noise(x: Tensor) -> Tensor:
-    """Return x as it is: without dropout."""
+    """Return x as it is; stands in for dropout where there is none."""
     return x
 
 
 def level_sizes(n_leaves: int, branching: int) -> list[int]:
-    """Nodes of each level, from the leaves to the root's children; their number is the height."""
+    """Return the number of nodes of each level, from the leaves to the root's children.
+
+    The length of the list is the height of the tree.
+    """
     sizes = [n_leaves]
     while sizes[-1] > branching:
         sizes.append(-(-sizes[-1] // branching))
@@ -53,13 +60,13 @@ def level_sizes(n_leaves: int, branching: int) -> list[int]:
 
 
 def nodes_by_level(n_leaves: Tensor, branching: int, n_levels: int) -> Tensor:
-    """Nodes that exist on each level, (B, levels), where leaves (B,) do."""
+    """Count the nodes that exist on each level, (B, levels), where n_leaves (B,) leaves exist."""
     sizes = branching ** torch.arange(n_levels, device=n_leaves.device)
     return torch.div(n_leaves[:, None] + (sizes - 1), sizes, rounding_mode="trunc")
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:
-    """Rows (B, n, D) at places (B, ...) of each stream: (B, ..., D)."""
+    """Return the rows (B, n, D) at places (B, ...) of each stream: (B, ..., D)."""
     n_streams, length, width = rows.shape
     if n_streams > 1:
         first = torch.arange(0, n_streams * length, length, device=places.device)
@@ -69,14 +76,15 @@ def rows_at(rows: Tensor, places: Tensor) -> Tensor:
 
 
 def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: int) -> Tensor:
-    """Which point becomes each leaf, (B, n) with n >= N; those that do not exist come last.
+    """Return the number of the point of each leaf, (B, n), n >= N; missing points come last.
 
     Args:
-        x: (B, N, X), the inputs; of a random projection their projections, (B, N, 1).
-        visible: (B, N), whether the point exists.
+        x: Inputs of the points, (B, N, X), or their random projections, (B, N, 1).
+        visible: True for points that exist, (B, N).
         order: One of `ORDERS`.
-        branching: Parts that a k-d tree splits a block into, equally large where all are there.
-        axis: The input of the order "axis".
+        branching: Number of parts that a k-d tree splits a block into, of equal size if all points
+            exist.
+        axis: Number of the input by which the order "axis" sorts.
 
     Equal inputs keep their order of arrival.
     """
@@ -103,7 +111,7 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
 
 
 def _sorted(keys: Tensor) -> Tensor:
-    """Indices that sort the last axis; equal keys keep their order."""
+    """Return the indices that sort the last axis; equal keys keep their order."""
     if torch.compiler.is_exporting():
         # A graph cannot ask for that: ONNX defines it for its TopK, which this becomes.
         return torch.sort(keys, dim=-1).indices
@@ -111,15 +119,15 @@ def _sorted(keys: Tensor) -> Tensor:
 
 
 class Retrieved(NamedTuple):
-    """The nodes that a search met: S nodes for each of M queries, S = height * branching.
+    """Holds the nodes that a search met: S nodes for each of M queries, S = height * branching.
 
     Attributes:
-        scores: (B, M, S, H), `HIDDEN` where the node is not read: it does not exist, or the search
-            went on below it.
-        values: (B, M, S, D).
-        leaf: (B, M), the leaf at which the search ended.
-        log_chance: (B, M), log-probability of the path under the policy.
-        entropy: (B, M), of the policy, summed over the path.
+        scores: Scores of the nodes by head, (B, M, S, H); `HIDDEN` for a node that is not read,
+            because it does not exist or because the search went on below it.
+        values: Values of the nodes, (B, M, S, D).
+        leaf: Number of the leaf at which the search ended, (B, M).
+        log_chance: Log-probability of the path under the policy, (B, M).
+        entropy: Entropy of the policy in nats, summed over the path, (B, M).
     """
 
     scores: Tensor
@@ -130,7 +138,10 @@ class Retrieved(NamedTuple):
 
     @property
     def n_read(self) -> Tensor:
-        """Nodes that each query reads, (B, M): the paper's tokens, at most 1 + height * (b - 1)."""
+        """Return how many nodes each query reads, (B, M): at most 1 + height * (branching - 1).
+
+        The paper counts them as tokens.
+        """
         return (self.scores[..., 0] > HIDDEN / 2).sum(-1)
 
 
@@ -141,16 +152,19 @@ def search(
     branching: int,
     uniform: Tensor | None = None,
 ) -> Retrieved:
-    """Go down the tree of each stream, with the head-averaged weights of the attention as policy.
+    """Go down the tree of each stream, once for each of M queries, and return the nodes met.
+
+    The policy, which gives the chance of each child of a node, is the attention's weights, averaged
+    over the heads.
 
     Args:
-        queries: (B, M, H, D/H), scaled.
-        levels: From the leaves up, keys and values of the nodes side by side, (B, n, 2D), with n a
+        queries: Scaled queries, (B, M, H, D/H).
+        levels: Keys and values of the nodes side by side, from the leaves up, (B, n, 2D), with n a
             multiple of the branching.
-        n_leaves: (B,), leaves that exist.
-        branching: Children of a node.
-        uniform: (height, B, M, branching), random numbers that draw the path from the policy. By
-            default the path follows the largest weight.
+        n_leaves: Number of leaves that exist, (B,).
+        branching: Number of children of a node.
+        uniform: Random numbers from 0 to 1 that draw the path from the policy, (height, B, M,
+            branching). By default the path follows the largest weight.
     """
     child = torch.arange(branching, device=queries.device)
     present = nodes_by_level(n_leaves, branching, len(levels))[..., None].split(1, dim=1)
@@ -183,14 +197,20 @@ def search(
 
 
 def attended_nodes(nodes: Retrieved) -> Tensor:
-    """Attend to the nodes that searches met, (B, M, D)."""
+    """Attend to the nodes that searches met; return the averages of their values, (B, M, D)."""
     weights = torch.softmax(nodes.scores, dim=2)  # (B, M, S, H)
     by_head = nodes.values.unflatten(-1, (weights.shape[-1], -1))
     return (weights[..., None] * by_head).sum(2).flatten(2)
 
 
 def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
-    """Attend to all leaves, keys and values (B, n, 2D), where they exist (B, n)."""
+    """Attend to all leaves that exist; return the averages of their values, (B, M, D).
+
+    Args:
+        queries: Scaled queries, (B, M, H, D/H).
+        leaves: Keys and values side by side, (B, n, 2D).
+        exists: True for leaves that exist, (B, n).
+    """
     heads = leaves.unflatten(-1, (2 * queries.shape[2], -1)).transpose(1, 2)
     keys, values = heads.chunk(2, dim=1)  # (B, H, n, D/H)
     scores = queries.transpose(1, 2) @ keys.mT  # (B, H, M, n)
@@ -199,7 +219,7 @@ def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and a feed-forward layer over rows of which some do not exist."""
+    """Applies self-attention and a feed-forward layer to rows, some of which may not exist."""
 
     def __init__(self, width: int, n_heads: int, feedforward: int):
         super().__init__()
@@ -207,7 +227,7 @@ class TransformerLayer(nn.Module):
         self.ff = FeedForward(width, feedforward)
 
     def forward(self, rows: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
-        """Rows (..., n, D), exists (..., n)."""
+        """Return the layer's output for rows (..., n, D), where exists (..., n) is True."""
         keys, values = self.attention.keys_values(rows)
         scores = self.attention.queries(rows) @ keys.mT  # (..., H, n, n)
         weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
@@ -216,10 +236,10 @@ class TransformerLayer(nn.Module):
 
 
 class TreeAttention(nn.Module):
-    """One layer of tree cross attention; the policy of the search has the attention's weights.
+    """Attends to a tree in one layer; the search takes its policy from the attention's weights.
 
-    The query's norm also serves the nodes. A node is the mean of what one transformer layer makes
-    of its children (appendix C.2).
+    The layer norm of the queries also serves the nodes. A node is the mean of its children after
+    one transformer layer over them (appendix C.2).
     """
 
     def __init__(self, width: int, n_heads: int, feedforward: int, branching: int):
@@ -236,13 +256,13 @@ class TreeAttention(nn.Module):
         noise: Noise = no_noise,
         n_levels: int | None = None,
     ) -> list[Tensor]:
-        """Keys and values of the nodes by level, (B, n, 2D), as `search` takes them.
+        """Build the tree; return keys and values (B, n, 2D) of each level for `search`.
 
         Args:
-            leaves: (B, N, D).
-            n_leaves: (B,), how many of them exist: the first ones.
-            noise: Dropout in training.
-            n_levels: From the leaves up; all by default.
+            leaves: Rows of the points, in the order of the leaves, (B, N, D).
+            n_leaves: Number of leaves that exist, (B,); these are the first ones.
+            noise: Function that applies dropout, in training.
+            n_levels: Number of levels to build, from the leaves up; all by default.
         """
         nodes, pairs, branching = leaves, [], self.branching
         sizes = level_sizes(leaves.shape[1], branching)[:n_levels]
@@ -259,28 +279,28 @@ class TreeAttention(nn.Module):
         return pairs
 
     def keys_values(self, nodes: Tensor) -> Tensor:
-        """Keys and values of nodes (..., D) side by side, (..., 2D)."""
+        """Return keys and values of nodes (..., D) side by side, (..., 2D)."""
         normal = self.attention.norm(nodes)
         return torch.cat([self.attention.k(normal), self.attention.v(normal)], -1)
 
     def queries(self, hidden: Tensor) -> Tensor:
-        """Scaled queries of rows (B, M, D): (B, M, H, D/H)."""
+        """Return the scaled queries (B, M, H, D/H) of rows (B, M, D)."""
         return self.attention.queries(hidden).transpose(1, 2)
 
     def after(self, hidden: Tensor, attended: Tensor, noise: Noise = no_noise) -> Tensor:
-        """The rows of queries (B, M, D) with what they attended to."""
+        """Return the layer's output for rows (B, M, D) and what they attended to, (B, M, D)."""
         hidden = hidden + noise(self.attention.out(attended))
         return hidden + noise(self.ff(hidden))
 
 
 def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
-    """Mean of the rows (..., n, D) that exist (..., n); zeros where there is none."""
+    """Average the rows (..., n, D) where exists (..., n) is True; zeros where none exists."""
     count = exists.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(exists[..., None], rows, 0.0).sum(-2) / count
 
 
 class AggregatorOnDevice(nn.Module):
-    """Children of G nodes, (G, b, D), to the nodes, (G, D)."""
+    """Computes G nodes (G, D) from their children (G, b, D), as `TreeAttention` does."""
 
     def __init__(self, layer: TransformerLayer):
         super().__init__()
@@ -292,7 +312,7 @@ class AggregatorOnDevice(nn.Module):
         self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
 
     def forward(self, children: Tensor, exists: Tensor) -> Tensor:
-        """`exists` (G, b), 1 where a child does, else 0."""
+        """Return the nodes of children; `exists` (G, b) is 1 where a child exists, else 0."""
         n_groups, branching, width = children.shape
         rows = children.reshape(-1, width)
         heads = self.read(normalise(rows)).view(n_groups, branching, 3 * self.n_heads, -1)

@@ -1,1 +1,1 @@
-"""One file a model, all on the contract of `contract.py`."""
+"""Hold the models that come with Edgefold, and the registry of their names."""

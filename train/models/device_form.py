@@ -1,4 +1,7 @@
-"""The part that every device's form of a model has in common."""
+"""Define the base of the device forms of models.
+
+A device form is a model rewritten for export: it predicts the same with less work on a device.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,16 @@ DECLARED = (
     "when_full",
     "input_range",
 )
-"""Attributes of the contract in which a form equals its model, unless it sets them itself."""
+"""Names of the attributes of the contract that a device form takes from its model, unless it sets
+them itself."""
 
 
 class DeviceForm(StreamingModel):
-    """A model rewritten so that a device does as little as possible; it predicts the same.
+    """Predicts the same as a trained model, rewritten so that a device does as little as possible.
 
     Args:
-        model: The trained form.
-        n_streams: B, which is fixed on a device.
+        model: The model in the form in which it is trained.
+        n_streams: B, the number of streams, which is fixed on a device.
     """
 
     def __init__(self, model: StreamingModel, n_streams: int = 1):

@@ -1,4 +1,4 @@
-"""The part that models have in common which keep the points of their context in a buffer."""
+"""Define the base of models that keep the points of their context in a buffer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from edgefold.train.states.point_buffer import PointBuffer
 
 
 class PointsModel(StreamingModel):
-    """A model whose state is a buffer of points."""
+    """Keeps points in a buffer, which is its state; a base class."""
 
     buffer: PointBuffer
 
     def keep_points(self, config: Any, rows: Mapping[str, tuple[int, ...]]) -> None:
-        """Take sizes, capacity and rule from the settings, and rows of these shapes for a point."""
+        """Set up the buffer and what the contract declares of it, from the model's settings.
+
+        Args:
+            config: Settings, of which sizes, `capacity` and `when_full` are taken.
+            rows: Shape of the row that each state tensor keeps of a point, by the tensor's name.
+        """
         self.config = config
         self.n_inputs, self.n_outputs = config.n_inputs, config.n_outputs
         self.buffer = PointBuffer(config.capacity, config.when_full, rows)

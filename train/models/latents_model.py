@@ -1,10 +1,13 @@
-"""The part that models with a bottleneck of latents have in common.
+"""Define the base of models with a bottleneck of latents, which are learned rows.
 
-K blocks encode latents; query layer k of the targets attends to those that block k gave out, and a
-head predicts each target on its own, or all targets of a query jointly (`joint_head`).
+K blocks encode latents. In query layer k the targets attend to the latents that block k has
+computed, and a head predicts each target separately, or all targets of a query jointly
+(`joint_head`).
 
-The head of a model of single predictions consists of `head_norm`, `head_up` and `head_down`, that
-of a joint one of `head_norm` and `head`: so the weights of checkpoints are named.
+The head of a model of separate predictions consists of `head_norm`, `head_up` and `head_down`, that
+of a joint one of `head_norm` and `head`: the weights of checkpoints have these names.
+
+Letters of shapes: B streams, M targets, X inputs, K blocks, L latents, H heads, D width.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ from edgefold.train.models.device_form import DeviceForm
 
 
 class LatentsModel(StreamingModel):
-    """A model whose targets read latents.
+    """Predicts targets from latents that encode the context; a base class.
 
-    Cache: `keys` and `values` (B, K, H, L, D/H), those of the query layers.
+    Cache: `keys` and `values` of the K query layers, each (B, K, H, L, D/H).
     """
 
     config: Any
@@ -46,19 +49,19 @@ class LatentsModel(StreamingModel):
 
     @property
     def n_query_layers(self) -> int:
-        """Return K, the number of query layers."""
+        """Return the number of query layers, K."""
         n_blocks: int = self.config.n_blocks
         return n_blocks
 
     def add_head(self) -> None:
-        """Add the layers of single predictions, behind all others."""
+        """Add the head that predicts each target separately, after all other layers."""
         width = self.config.width
         self.head_norm = LayerNorm(width)
         self.head_up = Linear(width, 2 * width)
         self.head_down = Linear(2 * width, self.outputs.n_numbers)
 
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
-        """Return the layers by which targets attend to what block k gave out."""
+        """Return the layers by which targets attend to the latents that block k has computed."""
         raise NotImplementedError
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
@@ -66,13 +69,13 @@ class LatentsModel(StreamingModel):
         raise NotImplementedError
 
     def cache_of(self, latents: Iterable[Tensor]) -> Cache:
-        """Return the query layers' keys and values of what each block gave out, (B, L, D)."""
+        """Return the cache, made of the latents (B, L, D) that each block has computed."""
         pairs = [self.query_layer(k)[0].keys_values(rows) for k, rows in enumerate(latents)]
         keys, values = (torch.stack(side, 1) for side in zip(*pairs, strict=True))
         return {"keys": keys, "values": values}
 
     def behind_layers(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return targets x (B, M, X) behind the query layers, (B, M, D)."""
+        """Embed targets x (B, M, X), pass them through the query layers; return rows (B, M, D)."""
         hidden = self.embedding.queries(x)
         for k in range(self.n_query_layers):
             attention, feedforward = self.query_layer(k)
@@ -82,7 +85,7 @@ class LatentsModel(StreamingModel):
         return hidden
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return targets x (B, M, X) behind the query layers, normalised: (B, M, D)."""
+        """Return the rows of `behind_layers` for targets x (B, M, X), normalised: (B, M, D)."""
         normal: Tensor = self.head_norm(self.behind_layers(cache, x))
         return normal
 
@@ -103,12 +106,17 @@ class LatentsModel(StreamingModel):
 
 
 class JointLatentsModel(LatentsModel):
-    """A model that predicts all targets of a query jointly."""
+    """Predicts all targets of a query jointly, from latents; a base class."""
 
     def join_targets(
         self, attention: TargetAttention | BottleneckAttention, block: int = 0
     ) -> None:
-        """Replace the layers of single predictions by a joint head."""
+        """Replace the layers that predict each target separately by a joint head.
+
+        Args:
+            attention: Layers by which the targets of a query exchange information.
+            block: Number of targets that are predicted jointly; 0 for all of a query.
+        """
         del self.head_up, self.head_down
         c = self.config
         self.head = JointHead(attention, c.width, c.n_outputs, c.bounded, block)
@@ -120,9 +128,9 @@ class JointLatentsModel(LatentsModel):
 
 
 class LatentsOnDevice(DeviceForm):
-    """The rewrite of a model for a fixed number of streams.
+    """Runs a model with latents on a device, for a fixed number of streams.
 
-    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `DecoderOnDevice`.
+    Cache: `keys_k` and `values_k` of each query layer k, in the shapes of `DecoderOnDevice`.
     """
 
     def __init__(self, model: LatentsModel, n_streams: int):
@@ -130,13 +138,13 @@ class LatentsOnDevice(DeviceForm):
         self.embedding = embedding_on_device(model.embedding)
 
     def add_decoder(self, model: LatentsModel) -> None:
-        """Add query layers and head, behind all other layers."""
+        """Add query layers and head in their device form, after all other layers."""
         layers = [model.query_layer(k) for k in range(model.n_query_layers)]
         self.decoder = DecoderOnDevice(model.embedding, layers, self.n_streams)
         self.add_head(model)
 
     def add_head(self, model: LatentsModel) -> None:
-        """Add the head in its device form."""
+        """Add the head in the form that devices run."""
         layers = model.head_norm, model.head_up, model.head_down
         self.head: nn.Module = GaussianHead(*layers, model.outputs)
 

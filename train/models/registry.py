@@ -1,4 +1,4 @@
-"""The models that come with Edgefold, by name; anything else is a user's own `file.py:Class`.
+"""Find and build the models that come with Edgefold, by name, or a user's own `file.py:Class`.
 
 A new model is a file in this folder and a line in `MODELS`.
 """
@@ -52,24 +52,25 @@ DEFAULT = "cmanp"
 
 
 def model_class(name: str) -> type[StreamingModel]:
-    """The class behind a name of `MODELS`, or a user's own: see `load_registered`."""
+    """Return the class that has a name of `MODELS`, or a user's own, as in `load_registered`."""
     return load_registered("model", name, MODELS, StreamingModel)
 
 
 def learners() -> list[str]:
-    """Names of `MODELS` that learn on the device: those that are no filters."""
+    """Return the names of `MODELS` that learn on the device, that is, are not filters."""
     return [name for name in MODELS if not is_filter(model_class(name))]
 
 
 def create_model(
     name: str, settings: Mapping[str, Any] | None = None, preset: str | None = None
 ) -> StreamingModel:
-    """A model with fresh weights, in evaluation mode.
+    """Build a model with new, untrained weights, in evaluation mode.
 
     Args:
-        name: See `model_class`.
+        name: A name of `MODELS`, or "file.py:Class".
         settings: Fields of the model's config, or arguments of its constructor.
-        preset: One of the class's presets, which the settings then change.
+        preset: Name of one of the class's presets, which the settings then change; by default the
+            first.
 
     Raises:
         ModelError: The class, the preset or a setting does not exist, or the model does not build.
@@ -97,19 +98,19 @@ def create_model(
 
 
 def accepts(name: str, setting: str) -> bool:
-    """Whether a model has a setting, such as "n_inputs"."""
+    """Return whether the model with this name has a setting, such as "n_inputs"."""
     cls = model_class(name)
     known = _settings_of(cls, next(iter(cls.presets.values()), None))
     return known is None or setting in known
 
 
 def accepted(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a model has, of those that may suit it."""
+    """Return those of the settings that the model with this name has."""
     return {key: value for key, value in settings.items() if accepts(name, key)}
 
 
 def _settings_of(cls: type[StreamingModel], base: Any) -> list[str] | None:
-    """Names of the settings; None where the constructor takes any."""
+    """Return the names of a model's settings; None where its constructor takes any."""
     if base is not None:
         return [field.name for field in dataclasses.fields(base)]
     if cls.__init__ is StreamingModel.__init__:  # torch's own, which refuses all that it accepts

@@ -1,7 +1,9 @@
-"""The part that models have in common whose latents read the points as a running attention.
+"""Define the base of models whose latents read the points by a running attention.
 
-The latents' queries never change, so that a point is learned in constant time and memory
-(`running_attention`); all that lies behind that attention is `refresh`.
+Latents are learned rows. Their queries never change, so that a point is learned in constant time
+and memory (`running_attention`); all that lies behind that attention is computed in `refresh`.
+
+Letters of shapes: B streams, U points, K sets of latents, L latents of a set, H heads, D width.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from edgefold.train.states.running_sums import CONSOLIDATE_EVERY
 
 
 class RunningLatentsModel(LatentsModel):
-    """A model with K sets of latents that read the points.
+    """Learns points by the running attention of K sets of latents; a base class.
 
-    State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count`
-    (B, K, H, L, 1), the logarithm of its normaliser.
+    State, per stream: `attended` (B, K, H, L, D/H), the running attention; `log_count` (B, K, H, L,
+    1), the logarithm of its normaliser.
 
     Attributes:
-        context_attention: The attention to the points, with a stack of K.
+        context_attention: Attention to the points, with a stack of K.
     """
 
     context_attention: Any
@@ -62,7 +64,7 @@ class RunningLatentsModel(LatentsModel):
         return attend_further(state, *self.scores_values(x, y, mask)) if x.shape[1] else state
 
     def scores_at_once(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return scores and values of a whole context."""
+        """Return scores and values of a whole context, in the shapes of `scores_values`."""
         return self.scores_values(x, y, mask)
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
@@ -74,14 +76,14 @@ class RunningLatentsModel(LatentsModel):
 
 
 class RunningLatentsOnDevice(DeviceForm):
-    """The rewrite of a model's attention to the points, for a fixed number of streams."""
+    """Runs a model's attention to the points on a device, for a fixed number of streams."""
 
     running: RunningAttentionOnDevice
     embedding: Any
     consolidate_every = CONSOLIDATE_EVERY
 
     def rows(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return normalised embedded points (rows, D)."""
+        """Embed points x (rows, X) and y (rows, Y), and return them normalised, (rows, D)."""
         return normalise(self.embedding(x, y))
 
     def initial_state(self, n_streams: int = 1) -> State:

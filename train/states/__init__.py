@@ -1,1 +1,1 @@
-"""Streaming states of fixed size: sums, attention and buffers that take points one by one."""
+"""Hold the states of fixed size that take points one by one: sums, attention and buffers."""

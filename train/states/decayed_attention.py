@@ -1,15 +1,18 @@
-"""Attention of learned latents to a stream of events that forgets with time, in constant memory.
+"""Let learned latents attend to a stream of events and forget with time, in constant memory.
 
 The score of an event falls with its age: s_i - rate (t - t_i). With fixed queries that is still an
 attention in constant memory (Feng et al. 2024, section 3.1.1): relative to the present, its sums
-change by one factor, exp(-rate gap), at each event. So they are bounded for ever, the newest event
-never weighs nothing, and sum_i exp(s_i - rate (t - t_i)), the normaliser, says how many events came
-lately: that is the excitation of a Hawkes process. An average loses it. So the latents read
+change by one factor, exp(-rate gap), at each event, where gap is the time since the event before.
+So the sums are bounded for ever, and the newest event always has a weight. The normaliser, sum_i
+exp(s_i - rate (t - t_i)), says how many events came lately: that is the excitation of a Hawkes
+process. An average loses this number. So the latents read
 
     sum_i w_i v_i / (1 + sum_i w_i)   and   log(1 + sum_i w_i),   w_i = exp(s_i - rate (t - t_i)),
 
-an attention to the events and to a silent one of score 0 and value 0, and what it counts. After a
-long time without events both are 0, as in the beginning.
+which is an attention to the events and to a silent event of score 0 and value 0, and the logarithm
+of the weights that it counts. After a long time without events both are 0, as in the beginning.
+
+Letters of shapes: B streams, N events, K blocks, H heads, L latents, D width.
 """
 
 from __future__ import annotations
@@ -23,19 +26,22 @@ from edgefold.train.layers.attention import EMPTY, Attention
 from edgefold.train.states.running_attention import RunningAttentionOnDevice, attend_further
 
 CHUNK = 25
-"""Events of a sequence that are attended to as one matrix: memory and time grow with it, and the
-number of steps from chunk to chunk falls."""
+"""Number of events of a sequence that are attended to as one matrix: memory and time grow with it,
+and the number of steps from chunk to chunk falls."""
 PEAK_HELD = 16.0
-"""The scale of a device's sums stays until they have fallen below it by this exponent."""
+"""Exponent by which a device's sums may fall below their scale until a new scale is taken."""
 LEAST_COUNT = 1e-30
-"""The logarithm of a count is taken from here on."""
+"""Smallest count of which the logarithm is taken."""
 
 
 def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
-    """The state of `attend_further` after one more event of each stream.
+    """Return the state of `attend_further` after one more event of each stream.
 
-    Scores are (B, ..., L, 1), values (B, ..., 1, D/H); aged (B, ..., L, 1) is the rate times the
-    time since the event before.
+    Args:
+        state: `attended` and `log_count`, as in `running_attention`.
+        scores: Scores of the event, (B, ..., L, 1).
+        v: Values of the event, (B, ..., 1, D/H).
+        aged: Rate times the time since the event before, (B, ..., L, 1).
     """
     log_count = (state["log_count"] - aged).clamp(min=EMPTY)
     return attend_further({"attended": state["attended"], "log_count": log_count}, scores, v)
@@ -45,11 +51,11 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
     """Compute `attend_next` before the first event of sequences and after each, for training.
 
     Args:
-        scores: (B, K, H, L, N).
-        v: Values, (B, K, H, N, D/H).
-        times: Since the start of each sequence, (B, N), float64, so that their differences are
-            exact to float32.
-        rates: (K, H, L).
+        scores: Scores of the events, (B, K, H, L, N).
+        v: Values of the events, (B, K, H, N, D/H).
+        times: Times since the start of each sequence, (B, N), float64, so that their differences
+            are exact to float32.
+        rates: Rates of forgetting, (K, H, L), for one unit of time.
 
     Returns:
         `attended` (B, N + 1, K, H, L, D/H) and `log_count` (B, N + 1, K, H, L, 1).
@@ -76,28 +82,31 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
 
 
 def _per_latent(ages: Tensor, rates: Tensor) -> Tensor:
-    """Ages (B, ...) times the rate of every latent: (B, K, H, L, ...)."""
+    """Multiply ages (B, ...) by the rate of every latent: return (B, K, H, L, ...)."""
     ages = ages.to(rates.dtype).reshape(len(ages), 1, 1, 1, *ages.shape[1:])
     return rates.reshape(*rates.shape, *(1,) * (ages.ndim - 4)) * ages
 
 
 def beside_a_silent_one(state: State) -> tuple[Tensor, Tensor]:
-    """Read `attended` and what it counts, (B, ..., L, D/H) and (B, ..., L, 1)."""
+    """Compute the two tensors that latents read from the state, with the silent event counted.
+
+    They are the attention, (B, ..., L, D/H), and the logarithm of the count, (B, ..., L, 1).
+    """
     log_count = state["log_count"]
     return state["attended"] * torch.sigmoid(log_count), F.softplus(log_count)
 
 
 class DecayedAttentionOnDevice(RunningAttentionOnDevice):
-    """The same with sums that are not normalised, and constants folded.
+    """Attends as this module describes, with sums that are not normalised and constants folded.
 
-    State: `sums` (B, K*H, D/H + 1, L), of which the last row is the count, and `peak`
-    (B, K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least
-    the silent event's 0. Sums are kept divided by exp(peak).
+    State: `sums` (B, K*H, D/H + 1, L), of which the last row is the count, and `peak` (B, K*H, 1,
+    L), the logarithm of their scale: about the largest score that counts now, at least the silent
+    event's 0. Sums are kept divided by exp(peak).
 
     Args:
-        layer: Attention with a stack of K.
-        latents: The blocks' own latents, (K, L, D).
-        rates: (K, H, L).
+        layer: Attention with a stack of K blocks.
+        latents: Latents of each block, (K, L, D).
+        rates: Rates of forgetting, (K, H, L), for one unit of time.
     """
 
     rates: Tensor
@@ -114,7 +123,13 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
         }
 
     def after(self, state: State, normal: Tensor, gap: Tensor) -> State:
-        """The state after one event of each stream: normalised token (B, D), gap (B,)."""
+        """Return the state after one event of each stream.
+
+        Args:
+            state: State before the event.
+            normal: Embedded and normalised event, (B, D).
+            gap: Time since the event before, (B,).
+        """
         keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
         values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
         scores = keys @ self.queries  # (B, K*H, 1, L)
@@ -129,7 +144,10 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
         return {"sums": sums * share + values * added, "peak": top}
 
     def attended(self, state: State) -> Tensor:
-        """Return what the latents read, the count last: (B, K*H, D/H + 1, L)."""
+        """Return the attention that the latents read, (B, K*H, D/H + 1, L).
+
+        The last row of each head is the logarithm of the count.
+        """
         weighted, count = state["sums"].split([self.head, 1], 2)
         total = count + torch.exp(-state["peak"])
         return torch.cat([weighted / total, state["peak"] + total.log()], 2)

@@ -1,4 +1,4 @@
-"""Sums along a sequence that decay from event to event, for all events at once."""
+"""Compute sums along a sequence that decay from event to event, for all events at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from torch import Tensor
 
 
 def decayed_sums(values: Tensor, stays: Tensor) -> Tensor:
-    """The sums before each event, (B, N, ...): sum[0] = 0, sum[i+1] = stays[i] sum[i] + values[i].
+    """Return the sum before each event, (B, N, ...), for N events of B sequences.
 
-    It takes log2(N) rounds, each of which doubles how far back a sum reaches (Hillis and Steele
-    1986). Only products of shares occur, so that no number on the way is large.
+    The sums are sum[0] = 0, sum[i+1] = stays[i] sum[i] + values[i]. They take log2(N) rounds, each
+    of which doubles how far back a sum reaches (Hillis and Steele 1986). Only products of shares
+    occur, so that no number on the way is large.
 
     Args:
-        values: (B, N, ...), what each event adds.
-        stays: (B, N, ...), broadcasting: the share from 0 to 1 of the sum before an event that is
-            left after it.
+        values: Number that each event adds, (B, N, ...).
+        stays: Share from 0 to 1 of the sum before an event that is left after it, (B, N, ...); it
+            broadcasts to the shape of `values`.
     """
     total, share = _later(values, 1, 0.0), _later(stays, 1, 0.0)
     reach = 1
@@ -27,5 +28,5 @@ def decayed_sums(values: Tensor, stays: Tensor) -> Tensor:
 
 
 def _later(rows: Tensor, n: int, first: float) -> Tensor:
-    """Rows (B, N, ...) moved by n places; the first n are `first`."""
+    """Move rows (B, N, ...) by n places to later ones; the first n rows become `first`."""
     return torch.cat([torch.full_like(rows[:, :n], first), rows[:, :-n]], 1)

@@ -1,17 +1,22 @@
-"""Running attention that forgets: a point's weight falls by half each half-life, counted in points.
+"""Let a running attention forget: a point's weight falls by half in each half-life.
 
-The score of a point falls with its age a, the number of points learned after it:
+Half-lives are counted in points. The score of a point falls with its age a, the number of points
+learned after it:
 
     attended = sum_i w_i v_i / sum_i w_i,   w_i = exp(s_i - rate a_i),   rate = ln 2 / half-life
 
 With fixed queries that is still an attention in constant memory (Feng et al. 2024, section 3.1.1):
-its sums change by one factor, exp(-rate), at each point. The newest point's weight is whole, so
-that a new day counts after a million points as well. `decayed_attention` forgets with time instead.
+its sums change by one factor, exp(-rate), at each point. The newest point always has its full
+weight, so that a new point still counts after a million others. `decayed_attention` forgets with
+time instead.
 
-The device's state is that of `running_attention` and `recent_age`, the number of points in its
-recent sums, (B, 1, 1, 1). The base ages at `consolidate`; until then `attended` ages what it reads.
-A peak falls with the points that it belongs to. It is rounded there, so factors are computed from
-the difference of two peaks, which is exact: what the peak loses the sums gain.
+The device's state is that of `running_attention` (recent sums and base sums) and `recent_age`, the
+number of points in its recent sums, (B, 1, 1, 1). The base ages at `consolidate`; until then
+`attended` ages the base as it reads it. A peak, the largest score in a sum, falls with the points
+that it belongs to. It is rounded there, so factors are computed from the difference of two peaks,
+which is exact: the sums make up for the rounding of the peak.
+
+Letters of shapes: B streams, U points, K blocks, H heads, L latents, D width.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from edgefold.train.states.running_sums import accumulated
 
 
 def require_half_lives(half_lives: Sequence[float]) -> None:
-    """Refuse a half-life that is neither 0 nor at least one point; raises ValueError."""
+    """Check that each half-life is 0 or at least one point; raise ValueError otherwise."""
     for half_life in half_lives:
         if not (half_life == 0 or 1 <= half_life < math.inf):
             raise ValueError(
@@ -44,27 +49,34 @@ def require_half_lives(half_lives: Sequence[float]) -> None:
 
 
 def rates_of(half_lives: Sequence[float], n_latents: int) -> Tensor:
-    """Return what a score loses at each point, (L,): half-lives go round the latents."""
+    """Return the number that a latent's scores lose at each point, (L,), from half-lives in points.
+
+    The half-lives are given to the latents in turn; a half-life of 0 means never to forget.
+    """
     rates = [math.log(2) / half_life if half_life else 0.0 for half_life in half_lives]
     return torch.tensor([rates[latent % len(rates)] for latent in range(n_latents)])
 
 
 def ages_of(points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Ages of points (B, U, ...) after the last of them, (B, U), and how many are real, (B, 1)."""
+    """Return the ages of points (B, U, ...) and their number, as if the last one had just come.
+
+    The mask (B, U) is True for real points. Ages, in points, are (B, U), the number of real points
+    is (B, 1).
+    """
     real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
     so_far = real.cumsum(1)
     return so_far[:, -1:] - so_far, so_far[:, -1:]
 
 
 def aged(scores: Tensor, ages: Tensor, rates: Tensor) -> Tensor:
-    """Scores (B, K, H, L, U) of points of ages (B, U)."""
+    """Return scores (B, K, H, L, U) lowered by the ages (B, U) of their points."""
     return scores - rates[:, None] * ages[:, None, None, None]
 
 
 def attend_and_forget(
     state: State, scores: Tensor, v: Tensor, mask: Tensor | None, rates: Tensor
 ) -> State:
-    """The state of `attend_further` after points that age what was before, and each other."""
+    """Return the state of `attend_further` after points that age all points before them."""
     ages, n_real = ages_of(v[:, 0, 0], mask)
     log_count = aged(state["log_count"], n_real, rates)
     before = {"attended": state["attended"], "log_count": log_count}
@@ -72,12 +84,12 @@ def attend_and_forget(
 
 
 class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
-    """The same with sums that are not normalised, and constants folded.
+    """Attends as this module describes, with sums that are not normalised and constants folded.
 
     Args:
-        layer: Attention with a stack of K.
-        latents: The blocks' own latents, (K, L, D).
-        rates: (L,).
+        layer: Attention with a stack of K blocks.
+        latents: Latents of each block, (K, L, D).
+        rates: Number that a latent's scores lose at each point, (L,).
     """
 
     rates: Tensor

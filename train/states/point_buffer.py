@@ -1,13 +1,13 @@
-"""A state that keeps points: so many rows of each tensor, and a count.
+"""Define a state that keeps points: a fixed number of rows of each tensor, and a count.
 
     slots    0      1      2      3     ...  capacity-1  [spare]
              row    row    row    empty ...  empty
                                   ^ count: the next row's place while the buffer is not full
 
-What becomes of a point that finds the buffer full is chosen when a model is exported (`WHEN_FULL`):
+A point that finds the buffer full is treated as chosen when the model is exported (`WHEN_FULL`):
 
     refuse      the step is not finite, so that no device commits it; a stream raises before that
-    overwrite   it takes the oldest one's place
+    overwrite   the new point takes the place of the oldest one
     reservoir   of n points every one is held with the same chance, capacity / n: the new one
                 takes a random place, or the spare row that nothing reads (Vitter 1985, algorithm R)
 """
@@ -28,10 +28,7 @@ SLOT = "slot"
 
 
 def real_points(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return points (B, N, ...) with zeros where a mask (B, N) hides them, and the mask.
-
-    Without a mask all points are real.
-    """
+    """Return points x and y (B, N, ...) with zeros where a mask (B, N) hides them, and the mask."""
     if mask is None:
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
     x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
@@ -40,13 +37,13 @@ def real_points(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tens
 
 @dataclass(frozen=True)
 class PointBuffer:
-    """The buffer's form; the rows themselves are state tensors.
+    """Describes a buffer of points; the rows themselves are state tensors.
 
     Attributes:
-        capacity: Rows that can be held.
-        when_full: One of `WHEN_FULL`.
-        rows: Shape of one row by tensor name.
-        axis: Where the slots lie among a tensor's axes; streams are axis 0.
+        capacity: Number of points that can be held.
+        when_full: One of `WHEN_FULL`, for a point that finds the buffer full.
+        rows: Shape of one row of each state tensor, by the tensor's name.
+        axis: Axis of a tensor along which the slots lie; streams are axis 0.
     """
 
     capacity: int
@@ -62,17 +59,21 @@ class PointBuffer:
 
     @property
     def is_reservoir(self) -> bool:
-        """Whether a full buffer keeps a random sample."""
+        """Return whether the buffer, once it is full, keeps a random sample of all points."""
         return self.when_full == "reservoir"
 
     @property
     def rings(self) -> dict[str, Ring]:
-        """How a device writes a row of each tensor."""
+        """Return how a device writes a row of each tensor, by the tensor's name."""
         ring = Ring(self.axis, slot=SLOT) if self.is_reservoir else Ring(self.axis, COUNT)
         return dict.fromkeys(self.rows, ring)
 
     def initial_state(self, n_streams: int) -> State:
-        """Empty rows (B, slots, *row), `count` (B,), and `seed` (B,) where places are random."""
+        """Return an empty buffer for n_streams = B streams.
+
+        It holds rows of zeros (B, slots, *row), `count` (B,), and `seed` (B,) where places are
+        random.
+        """
         n_slots, axis = self.capacity + self.is_reservoir, self.axis
         state: State = {
             name: torch.zeros(n_streams, *shape[: axis - 1], n_slots, *shape[axis - 1 :])
@@ -86,9 +87,10 @@ class PointBuffer:
     def written(
         self, state: State, rows: Mapping[str, Tensor], sound: Tensor | None = None
     ) -> State:
-        """Return what an update writes that keeps one row of each tensor, (B, *row).
+        """Return the state tensors that an update writes to keep one row of each tensor, (B, *row).
 
-        `sound` (B,) is finite if the rows are; the sum of the rows by default.
+        `sound` (B,) is a number that is finite only if the rows are; by default the sum of the
+        rows.
         """
         count = state[COUNT]
         written: State = {name: row.unsqueeze(self.axis) for name, row in rows.items()}
@@ -106,7 +108,7 @@ class PointBuffer:
         return written
 
     def visible(self, state: State) -> Tensor:
-        """Which slots hold a point, (B, slots)."""
+        """Return which slots hold a point, True or False, (B, slots)."""
         n_slots = self.capacity + self.is_reservoir
         held = state[COUNT].clamp(max=self.capacity)
         return torch.arange(n_slots, device=held.device)[None] < held[:, None]

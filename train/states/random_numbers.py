@@ -1,9 +1,9 @@
-"""Random numbers that are computed, not drawn: the same integers give the same number everywhere.
+"""Compute random numbers from integers: the same integers give the same number everywhere.
 
 A step of a model may hold no generator, and a graph none either. Each number here is a function of
 integers: the state's seed, the count of points, an index. Multiplication and remainder of 64-bit
-integers are all that it needs, which every backend computes to the same bit. They are few, because
-a graph on a small machine pays for each node, and an engine's builder far more.
+integers are all that it needs, which every backend computes to the same bit. There are few such
+operations, because a graph on a small machine pays for each node, and an engine's builder far more.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 PRIME = 2**30 - 35
-"""Sums of two residues stay below 2^31, and their product below 2^62. The fifth power permutes the
-residues, since 5 does not divide PRIME - 1."""
+"""Prime modulus of all random integers. Sums of two residues stay below 2^31, and their product
+below 2^62. The fifth power permutes the residues, since 5 does not divide PRIME - 1."""
 KEYS = (597_334_677, 668_265_263, 103_515_245)
 SPREAD = 747_796_405
 
 
 def mixed(*numbers: Tensor | int) -> Tensor:
-    """Broadcast integers to residues from 0 to PRIME - 1 that look independent of each other.
+    """Turn integers into residues from 0 to PRIME - 1 that look independent of each other.
 
-    The numbers are the coefficients of a polynomial whose value three keyed fifth powers hide, as
-    in the cipher MiMC (Albrecht et al. 2016). The first one may be any from 0 on, the others below
-    2^62.
+    The arguments broadcast. They are the coefficients of a polynomial whose value is hidden by
+    three keyed fifth powers, as in the cipher MiMC (Albrecht et al. 2016). The first one may be any
+    integer from 0 on, the others below 2^62.
     """
     residues, *others = (torch.as_tensor(number) for number in numbers)
     residues = residues % PRIME
@@ -37,10 +37,10 @@ def mixed(*numbers: Tensor | int) -> Tensor:
 
 
 def _settled(residues: Tensor) -> Tensor:
-    """The same numbers, by a sum over one term.
+    """Return the same residues, computed as a sum over one term.
 
-    TensorRT-RTX 1.7 computes a chain of integers anew for each use of each of its values where a
-    reduction follows: its build of three rounds does not end. It does so not across a CumSum.
+    TensorRT-RTX 1.7 computes a chain of integers again for each use of each of its values where a
+    reduction follows: its build of three rounds does not end. It does not do so across a CumSum.
     """
     return residues[None].cumsum(0)[0]
 
@@ -55,12 +55,15 @@ def _unit(residues: Tensor) -> Tensor:
 
 
 def uniform(*numbers: Tensor | int) -> Tensor:
-    """Floats between 0 and 1, never 0 or 1, in steps of 2^-23."""
+    """Return uniform random floats between 0 and 1, never 0 or 1, in steps of 2^-23.
+
+    The floats are computed from the integers `numbers`, which broadcast.
+    """
     return _unit(mixed(*numbers))
 
 
 def normal(*numbers: Tensor | int) -> Tensor:
-    """Standard normal floats (Box and Muller 1958)."""
+    """Return standard normal random floats (Box and Muller 1958) from integers, which broadcast."""
     residues = mixed(*numbers)
     radius = torch.sqrt(-2 * torch.log(_unit(residues)))
     return radius * torch.cos(2 * math.pi * _unit(_settled(_fifth_power(residues + KEYS[0]))))

@@ -1,7 +1,7 @@
-"""Attention of learned latents to a stream of points, in constant memory (Feng et al. 2024, 3.1.1).
+"""Let learned latents attend to a stream of points, in constant memory.
 
-The queries never change, so that softmax(q k^T) v over all points so far is a running average. In
-PyTorch it is kept normalised, with the logarithm of its normaliser:
+The queries never change, so that softmax(q k^T) v over all points so far is a running average (Feng
+et al. 2024, section 3.1.1). In PyTorch it is kept normalised, with the logarithm of its normaliser:
 
     attended (B, ..., L, D/H), log_count (B, ..., L, 1)
 
@@ -10,7 +10,7 @@ points:
 
     recent_sums (B, K*H, D/H + 1, L)   plain sums of the last points' weighted values; the last row
     recent_peak (B, K*H, 1, L)         is the sum of weights, the peak the largest score in it
-    base_sums, base_rest               everything older, as pairs of floats whose sum is the value
+    base_sums, base_rest               the same of older points, as pairs whose sum is the value
     base_peak
 
     update, condition   points -> recent
@@ -20,6 +20,8 @@ points:
 The latents (L) lie innermost, because a broadcast along many contiguous floats costs a runtime far
 less than one along D/H. Sums stay unnormalised: that saves the divisions at every point, and makes
 consolidation an addition.
+
+Letters of shapes: B streams, U points, K blocks, H heads, L latents, D width.
 """
 
 from __future__ import annotations
@@ -34,17 +36,22 @@ from edgefold.train.layers.device_layers import Affine, fold, normalise, scaled
 from edgefold.train.states.running_sums import accumulated
 
 HIDDEN_SCORE = -3e38
-"""Score of a masked row: it never raises a peak. Its value is 0, whatever its weight is."""
+"""Score of a masked row. It never raises a peak, and the row's value is 0, whatever its weight
+is."""
 
 LEAST_EXPONENT = -87.0
-"""e to this power, 1.6e-38, is close to the least normal float32. Many x86 cores compute smaller
-ones 20 times slower, and no sum of float32 shows the difference."""
+"""Least exponent of a weight: e to this power, 1.6e-38, is close to the least normal float32. Many
+x86 cores compute with smaller numbers 20 times slower, and no sum of float32 shows the
+difference."""
 
 STATE = ("recent_sums", "recent_peak", "base_sums", "base_rest", "base_peak")
 
 
 def empty_attention(like: Tensor, *shape: int) -> State:
-    """The state of attention that has seen nothing; shape is (B, ..., L, D/H)."""
+    """Return the state of an attention that has seen no point; shape is (B, ..., L, D/H).
+
+    `like` gives the type and the device of the tensors.
+    """
     return {
         "attended": like.new_zeros(*shape),
         "log_count": like.new_full((*shape[:-1], 1), EMPTY),
@@ -68,11 +75,11 @@ def scores_values(
 
 
 def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
-    """The paper's rolling average in its stable form (section 3.1.1, second display).
+    """Return the state after more points: the paper's rolling average in its stable form.
 
-    Scores are (B, ..., L, U), -inf where masked, and values (B, ..., U, D/H).
-    `log c' = log c + softplus(t)` is written as logaddexp, which is the same and also holds for the
-    empty state.
+    That is the second display of section 3.1.1. Scores are (B, ..., L, U), -inf where masked, and
+    values (B, ..., U, D/H). `log c' = log c + softplus(t)` is written as logaddexp, which is the
+    same and also holds for the empty state.
     """
     log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
     share = torch.exp(state["log_count"] - log_count)
@@ -81,9 +88,10 @@ def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
 
 
 def attend_at_once(scores: Tensor, v: Tensor) -> Tensor:
-    """One softmax over a whole context (section 3.1), (B, ..., L, D/H).
+    """Attend to a whole context by one softmax (section 3.1): return (B, ..., L, D/H).
 
-    A latent with no visible point has count 0 and attends to nothing: the empty state.
+    Scores are (B, ..., L, U), -inf where masked, and values (B, ..., U, D/H). A latent with no
+    visible point has count 0 and attends to nothing: the result is 0, as in the empty state.
     """
     top = scores.amax(-1, keepdim=True).clamp(min=EMPTY).detach()
     weights = torch.exp(scores - top)
@@ -92,7 +100,10 @@ def attend_at_once(scores: Tensor, v: Tensor) -> Tensor:
 
 
 def merged(left: State, right: State) -> State:
-    """The state of both streams' points together; running attention is a commutative monoid."""
+    """Return the state after the points of both streams; their order does not matter.
+
+    Running attention is a commutative monoid.
+    """
     log_count = torch.logaddexp(left["log_count"], right["log_count"])
     attended = sum(
         torch.exp(side["log_count"] - log_count) * side["attended"] for side in (left, right)
@@ -102,15 +113,15 @@ def merged(left: State, right: State) -> State:
 
 
 class RunningAttentionOnDevice(nn.Module):
-    """The first attention of K blocks to the points; see the top of this file.
+    """Lets the latents of K blocks attend to the points, with the two-level state of this module.
 
-    The fixed queries are constants. One matrix makes all blocks' keys and one all values. Each
-    head's values end with the constant 1, so that the attention's normaliser is one more feature of
-    its sum.
+    The fixed queries are constants. One matrix makes all blocks' keys and one all values. The
+    values of each head end with the constant 1, so that the attention's normaliser is one more
+    feature of its sum.
 
     Args:
-        layer: Attention with a stack of K.
-        latents: The blocks' own latents, (K, L, D).
+        layer: Attention with a stack of K blocks.
+        latents: Latents of each block, (K, L, D).
     """
 
     queries: Tensor
@@ -140,7 +151,7 @@ class RunningAttentionOnDevice(nn.Module):
         return {name: (peak if "peak" in name else sums).clone() for name in STATE}
 
     def update(self, state: State, normal: Tensor) -> State:
-        """Learn one normalised point of each stream, (B, D), shared by all blocks."""
+        """Learn one point of each stream, embedded and normalised, (B, D), for all blocks."""
         keys = self.keys(normal).view(-1, self.all_heads, 1, self.head)
         values = self.values(normal).view(-1, self.all_heads, self.head + 1, 1)
         scores = keys @ self.queries  # (B, K*H, 1, L)
@@ -149,7 +160,10 @@ class RunningAttentionOnDevice(nn.Module):
         return self._grown(state, peak, added, normal.sum(1))
 
     def condition(self, state: State, normal: Tensor, n_points: int, mask: Tensor | None) -> State:
-        """Learn normalised points (B*U, D), finite also where mask (B, U) hides them."""
+        """Learn embedded and normalised points, (B*U, D), with U = n_points for each stream.
+
+        The mask (B, U) is True for real points. Rows that it hides must be finite too.
+        """
         keys = self.keys(normal).view(-1, n_points, self.all_heads, self.head)
         values = self.values(normal)
         if mask is not None:
@@ -174,7 +188,7 @@ class RunningAttentionOnDevice(nn.Module):
         }
 
     def consolidate(self, state: State) -> State:
-        """Add the recent sums to the base by compensated summation, and empty them."""
+        """Add the recent sums to the base by compensated summation, and empty the recent sums."""
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         next_peak = torch.maximum(base_peak, peak)
         keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose
@@ -189,7 +203,7 @@ class RunningAttentionOnDevice(nn.Module):
         }
 
     def attended(self, state: State) -> Tensor:
-        """Return what the latents attend to, (B, K*H, D/H, L)."""
+        """Return the result of the latents' attention to all points, (B, K*H, D/H, L)."""
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         top = torch.maximum(base_peak, peak)
         both = (base + rest) * torch.exp(base_peak - top) + sums * torch.exp(peak - top)

@@ -1,10 +1,10 @@
-"""Sums over an endless stream of points, in float32.
+"""Keep sums over an endless stream of points, in float32.
 
 A plain float32 sum stops growing after some million points. So a state on a device has two levels:
 
     recent   plain sums of the points since the last `consolidate`
-    base     everything older, and
-    rest     what float32 rounds off it: base + rest is the value, to about 48 bits
+    base     sums of all older points, and
+    rest     the part of them that float32 rounds off: base + rest is the value, to about 48 bits
 
     update, condition   points -> recent
     consolidate         recent -> base and rest, by compensated sums; recent is emptied
@@ -21,15 +21,15 @@ from torch import Tensor
 from edgefold.train.contract import State
 
 CONSOLIDATE_EVERY = 128
-"""Points in the recent sums before they move to the base: a float32 sum of this many values of one
-sign is off by under 1e-5 of itself in the worst case and by 1e-6 as a rule, and the step's cost is
-spread over as many updates."""
+"""Number of points in the recent sums before these move to the base. A float32 sum of so many
+values of one sign has a relative error below 1e-5 in the worst case and of 1e-6 as a rule, and the
+step's cost is spread over as many updates."""
 
 RECENT, BASE, REST = "recent_sums", "base_sums", "rest_sums"
 
 
 def accumulated(base: Tensor, rest: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-    """The pair whose sum is base + rest + added.
+    """Add `added` to a pair of floats; return the new pair, whose sum is base + rest + added.
 
     TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is base + added, exactly.
     """
@@ -43,17 +43,17 @@ def accumulated(base: Tensor, rest: Tensor, added: Tensor) -> tuple[Tensor, Tens
 
 
 def empty_sums(*shape: int) -> State:
-    """The state of sums (B, ...) over no points."""
+    """Return the state of sums over no points; `shape` is (B, ...), that of one sum."""
     return {name: torch.zeros(shape) for name in (RECENT, BASE, REST)}
 
 
 def consolidated(state: State) -> State:
-    """The same sums with all of them in the base."""
+    """Return the same sums with all of them in the base and its rest, and none in `recent_sums`."""
     base, rest = accumulated(state[BASE], state[REST], state[RECENT])
     # zeros_like would be a constant, kept in memory
     return {RECENT: state[RECENT] * 0.0, BASE: base, REST: rest}
 
 
 def total_of(state: State) -> Tensor:
-    """The sums over all points."""
+    """Return the sums over all points, (B, ...)."""
     return (state[BASE] + state[REST]) + state[RECENT]

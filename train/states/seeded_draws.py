@@ -1,4 +1,7 @@
-"""Draws that a stream's seed decides: noise of latent variables, and bootstraps."""
+"""Draw what a stream's seed decides: the noise of latent variables, and bootstraps.
+
+A bootstrap is a random resampling of the points, with replacement. B is the number of streams.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,25 @@ from torch import Tensor, nn
 from edgefold.train.states.random_numbers import PRIME, mixed, normal, uniform
 
 STRIDE = 1_597_334_677
-"""Two seeds give the same draws only at places that are a random number of points apart."""
+"""Step between the numbers of two places, so that two seeds give the same draws only at places that
+are a random number of points apart."""
 CHANCES = [math.exp(-1) / math.factorial(n) for n in range(12)]
 QUANTILES = [int(PRIME * sum(CHANCES[: n + 1])) for n in range(len(CHANCES))]
-"""A residue above the n-th one stands for more than n: the Poisson distribution of mean 1."""
+"""Residues that divide the Poisson distribution of mean 1: a residue above the n-th one stands for
+a number greater than n."""
 
 
 class SeededNoise(nn.Module):
-    """S x D standard normal numbers for each seed, at the price of D random numbers.
+    """Computes S x D standard normal numbers for each seed, at the price of D random numbers.
 
-    A table holds two numbers for each place. Their pair is turned by an angle that the seed and the
-    column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976).
-    So the numbers of one seed are as independent as the table's, and those of two seeds are
+    A table holds two numbers for each place. Their pair is rotated by an angle that the seed and
+    the column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976). So
+    the numbers of one seed are as independent as the table's, and those of two seeds are
     uncorrelated.
+
+    Args:
+        n_samples: S.
+        width: D.
     """
 
     table: Tensor
@@ -33,19 +42,21 @@ class SeededNoise(nn.Module):
         self.register_buffer("table", normal(place), persistent=False)
 
     def forward(self, seed: Tensor) -> Tensor:
-        """Return the numbers (B, S, D) of seeds (B,)."""
+        """Return the standard normal numbers (B, S, D) that belong to the seeds (B,)."""
         column = torch.arange(self.table.shape[-1], device=seed.device)
         angle = 2 * math.pi * uniform(column, seed[:, None])[:, None]  # (B, 1, D)
         return torch.cos(angle) * self.table[0] + torch.sin(angle) * self.table[1]
 
 
 def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """Return how often points enter the context, once, and K bootstraps: integers (B, U, 1 + K).
+    """Return how often each point enters the context and each bootstrap: integers (B, U, 1 + K).
+
+    The first number is that of the context, always 1; then come those of K bootstraps.
 
     Args:
-        place: Points before each point, (B, U).
+        place: Number of points before each point, (B, U).
         seed: Seed of each stream, (B,).
-        n_samples: K.
+        n_samples: K, the number of bootstraps.
     """
     bootstrap = torch.arange(n_samples, device=seed.device)
     drawn = mixed(bootstrap, (seed[:, None] + STRIDE * place)[..., None])
@@ -55,15 +66,15 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """Return how often K bootstraps draw the slots of a buffer: floats (B, K, N).
+    """Return how often each of K bootstraps draws each slot of a buffer: floats (B, K, N).
 
-    The numbers are those of `bootstrap_weights`: given their sum, a resampling's. A bootstrap that
-    draws no point at all is the context itself.
+    The numbers are those of `bootstrap_weights`; given their sum, they are distributed as in a
+    resampling. A bootstrap that draws no point at all becomes the context itself.
 
     Args:
         visible: True where a slot holds a point, (B, N).
         seed: Seed of each stream, (B,).
-        n_samples: K.
+        n_samples: K, the number of bootstraps.
     """
     slot = torch.arange(visible.shape[1], device=visible.device)[None]
     drawn = bootstrap_weights(slot, seed, n_samples)[..., 1:].mT * visible[:, None]
@@ -73,7 +84,7 @@ def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
     """Draw a slot that holds a point for each slot of K bootstraps: integers (B, K, N).
 
-    Arguments are those of `bootstrap_counts`; points are in the first slots.
+    The arguments are those of `bootstrap_counts`; points are in the first slots.
     """
     bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
     slot = torch.arange(visible.shape[1], device=visible.device)

@@ -1,1 +1,1 @@
-"""Transformer models that keep points or latents: TNP, LBANP, EQTNP, Perceiver IO, ReTreever."""
+"""Hold transformers that keep points or latents: TNP, LBANP, EQTNP, Perceiver IO, ReTreever."""

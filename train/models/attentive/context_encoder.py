@@ -1,7 +1,9 @@
-"""Models that encode the context by self-attention, and whose targets attend to the encodings.
+"""Define models that encode the context by self-attention; targets attend to the encodings.
 
-Targets read the last Q of E + 1 encodings (`layer_walk`). EQTNP and Transformer + Cross Attention
-differ only in E and Q. A new point changes every other one from the first encoder layer on:
+The context is the points learned so far. E encoder layers give E + 1 encodings, with the embedded
+points as the first, and targets read the last Q of them (`layer_walk`). EQTNP and Transformer +
+Cross Attention differ only in E and Q. A new point changes every other one from the first encoder
+layer on:
 
     update    embeds one point and keeps the row                              O(1)
     refresh   encodes the context, and gives the query layers' keys and values    O(N^2)
@@ -35,7 +37,7 @@ from edgefold.train.published import Published, as_published
 
 @dataclass(frozen=True, slots=True)
 class ContextEncoderConfig(TransformerConfig):
-    """The shape of the model; `n_classes` is described at `Outputs`."""
+    """Holds the sizes and settings of the model; `n_classes` is described at `Outputs`."""
 
     n_classes: int = 0
 
@@ -44,11 +46,15 @@ PRESETS = {
     "small": ContextEncoderConfig(n_layers=3, embedding="fourier"),
     "paper": ContextEncoderConfig(),
 }
-"""`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
+"""Settings by name: `paper` is the published size; `small` has half its layers and trains on two
+cores in minutes."""
 
 
 class ContextEncoder(PointsEncoder):
-    """A model of E encoder layers and Q query layers; subclasses say how many."""
+    """Encodes a context by E encoder layers and predicts by Q query layers; a base class.
+
+    Subclasses choose E (`n_encoders`) and Q (`n_queries`).
+    """
 
     presets: ClassVar[Mapping[str, ContextEncoderConfig]] = PRESETS
 
@@ -82,7 +88,7 @@ class ContextEncoder(PointsEncoder):
 
 
 class ContextEncoderOnDevice(PointsEncoderOnDevice):
-    """The rewrite of one model for a fixed number of streams."""
+    """Runs a context encoder on a device, for a fixed number of streams."""
 
     def __init__(self, model: ContextEncoder, n_streams: int):
         super().__init__(model, n_streams)
@@ -103,7 +109,7 @@ class ContextEncoderOnDevice(PointsEncoderOnDevice):
 
 
 class Eqtnp(ContextEncoder):
-    """EQTNP, the transformer neural process with efficient queries.
+    """Predicts as EQTNP, the transformer neural process with efficient queries.
 
     Feng et al. 2023 (LBANP), section 3.1 and appendix A.1: query layer k attends to the k-th
     encoding of the context, the first of which is the embedded points. So `n_layers` = 6 query
@@ -119,9 +125,9 @@ class Eqtnp(ContextEncoder):
 
 
 class TransformerCa(ContextEncoder):
-    """Transformer + Cross Attention: `n_layers` encoder layers and one query layer.
+    """Predicts as Transformer + Cross Attention: `n_layers` encoder layers and one query layer.
 
-    Feng et al. 2024 (Tree Cross Attention) compare ReTreever with it. Its cross attention
+    Feng et al. 2024 (Tree Cross Attention) compare ReTreever with this model. Its cross attention
     normalises targets and context by one layer norm, as ReTreever's does. The paper's size has
     325,186 parameters for one input and output.
     """

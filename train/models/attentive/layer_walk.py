@@ -1,10 +1,12 @@
-"""The walk of points and targets over a model's layers, written once for training and the device.
+"""Pass points and targets through a model's layers; shared by training and device form.
 
     points ──> encoder layer 1 ──> encoder layer 2 ──> ... ──> encoder layer E
       |              |                   |                          |
     targets read the last Q of these E + 1 encodings, one in each of Q query layers
 
 One layer may serve as encoder and as query layer, as in TNP: its keys are computed once.
+
+Letters of shapes: B streams, N points, M targets, X inputs, Y outputs, H heads, D width.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from edgefold.train.states.point_buffer import real_points
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig(SizedConfig):
-    """The shape of a transformer, and how many points it keeps.
+    """Holds the sizes of a transformer, and how many points it keeps.
 
     `embedding` is "mlp" as published, or "fourier", which learns faster; `fourier_std` is described
     at `FourierEmbedding`, `bounded` at `Outputs`. `capacity` and `when_full` are described at
@@ -49,10 +51,10 @@ POINTS = "points"
 
 
 class LayerWalk(PointsModel):
-    """Walks over encoder and query layers, in training and on a device.
+    """Passes rows through encoder and query layers, in training and on a device.
 
-    A layer must know which slots hold points: training gives it a mask. A device gives `Slots`
-    where keys are made, and hides nothing later.
+    A layer must know which slots hold points. Training gives it a mask; a device form gives `Slots`
+    when keys are computed, and no mask later.
     """
 
     encoders: Sequence[Any]
@@ -60,15 +62,23 @@ class LayerWalk(PointsModel):
     embedding: Any
 
     def normal(self, rows: Tensor) -> Tensor:
-        """Return the rows as layers read them; those of training normalise rows themselves."""
+        """Return the rows as layers read them; layers in training normalise rows themselves."""
         return rows
 
     def encoded_y(self, y: Tensor) -> Tensor:
-        """Return y (..., Y) as the embedding reads it."""
+        """Return y (..., Y) as the embedding of points reads it."""
         return y
 
     def encoded(self, rows: Tensor, slots: Any) -> Cache:
-        """Return keys and values of each query layer, from the embedded points."""
+        """Encode the context; return the keys and values that each query layer reads.
+
+        Args:
+            rows: Embedded points.
+            slots: Mask or `Slots`, which mark the points that exist.
+
+        Returns:
+            `keys_k` and `values_k` of each query layer k.
+        """
         cache: Cache = {}
         encoders, queries = list(self.encoders), list(self.queries)
         n_unread = len(encoders) + 1 - len(queries)  # the first encodings
@@ -85,7 +95,7 @@ class LayerWalk(PointsModel):
         return cache
 
     def decoded(self, rows: Tensor, cache: Cache, slots: Any = None) -> Tensor:
-        """Return the rows of targets behind the query layers."""
+        """Pass rows of targets through the query layers, which read their keys in the cache."""
         for k, layer in enumerate(self.queries):
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
             rows = layer.step(rows, self.normal(rows), keys, values, slots)
@@ -93,7 +103,7 @@ class LayerWalk(PointsModel):
 
 
 class PointsEncoder(LayerWalk):
-    """A model whose targets read the encodings of the points that it keeps.
+    """Keeps points and encodes them for queries, whose targets read the encodings; a base class.
 
     State, per stream: the embedded `points` (B, N, D) and their `count` (B,). Cache: `keys_k` and
     `values_k` (B, H, N, D/H) of each query layer, and `visible` (B, N), True where a slot holds a
@@ -107,7 +117,7 @@ class PointsEncoder(LayerWalk):
         self.keep_points(config, {POINTS: (config.width,)})
 
     def mask_of(self, visible: Tensor) -> Tensor:
-        """Return visible (B, N) in the shape that layers take."""
+        """Return visible (B, N), True for points that exist, in the shape that layers take."""
         return visible
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
@@ -122,17 +132,17 @@ class PointsEncoder(LayerWalk):
         return self.embedding.points(x, self.encoded_y(y)), mask
 
     def encode(self, points: Tensor, visible: Tensor) -> Cache:
-        """Return keys and values of the context for each query layer."""
+        """Return the cache of embedded points (B, N, D); visible (B, N) is True for real ones."""
         return {"visible": visible, **self.encoded(points, self.mask_of(visible))}
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return encoded targets (B, M, D) for x (B, M, X)."""
+        """Return encoded targets (B, M, D) for their inputs x (B, M, X)."""
         return self.decoded(self.embedding.queries(x), cache, self.mask_of(cache["visible"]))
 
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """The batched form, for training: the context as it is, not in a buffer."""
+        """Predict targets from a context that is not in a buffer: the batched form for training."""
         return self.query(self.encode(*self.embedded(x_context, y_context, mask)), x_target)
 
     @property
@@ -142,9 +152,9 @@ class PointsEncoder(LayerWalk):
 
 
 class PointsEncoderOnDevice(LayerWalk, DeviceForm):
-    """The rewrite of one model for a fixed number of streams.
+    """Runs a `PointsEncoder` on a device, for a fixed number of streams.
 
-    Cache: `keys_k` and `values_k` of each query layer, in the shapes of `buffer_attention`.
+    Cache: `keys_k` and `values_k` of each query layer k, in the shapes of `buffer_attention`.
     """
 
     def __init__(self, model: PointsEncoder, n_streams: int):
@@ -160,5 +170,5 @@ class PointsEncoderOnDevice(LayerWalk, DeviceForm):
         return {name: tensor.contiguous() for name, tensor in cache.items()}
 
     def targets(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return encoded targets (B*M, D) for x (B, M, X)."""
+        """Return encoded targets (B*M, D) for their inputs x (B, M, X)."""
         return self.decoded(self.embedding(x.reshape(-1, self.n_inputs)), cache)

@@ -1,9 +1,10 @@
-"""LBANP: the latent bottlenecked attentive neural process (Feng et al., ICLR 2023).
+"""Define LBANP, the latent bottlenecked attentive neural process (Feng et al., ICLR 2023).
 
 Section 3.2: block k lets the latents attend to the context and then to themselves; query layer k
-attends to what block k gave out. The latents of every block but the first depend on the context, so
-`refresh` computes them again: its cost grows with the points N as O(K N L D), and all points must
-be kept. No later point changes a block's keys and values of a point: `update` computes them once.
+attends to the latents that block k has computed. The latents of every block but the first depend on
+the context, so `refresh` computes them again: its cost grows with the points N as O(K N L D), and
+all points must be kept. No later point changes a block's keys and values of a point: `update`
+computes them once.
 
 The device's form, `LbanpOnDevice`, does as little as possible and predicts the same.
 
@@ -22,8 +23,10 @@ below a real one, whatever its size, and no weight is a denormal number. Empty v
 a stream that has seen nothing attends to nothing, which is the prior. (A mask that is added to the
 scores would cost a pass over them.)
 
+Letters of shapes: B streams, K blocks, L latents, H heads, D width.
+
 Where the scores of all heads together are large, refresh goes head by head, so that they stay in a
-core's cache and the largest tensor of the graph is a quarter.
+core's cache and the largest tensor of the graph is smaller by the number of heads.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 @dataclass(frozen=True, slots=True)
 class LbanpConfig(LatentsConfig):
-    """The shape of an LBANP and what it keeps.
+    """Holds the sizes of an LBANP, and what it keeps of a point.
 
     The state holds `capacity` points, each as the `keys` and values of every block (2 K D floats)
     or as its embedded row (`points`, D floats), from which refresh computes keys and values again.
@@ -79,17 +82,18 @@ PRESETS = {
     "small": LbanpConfig(n_blocks=3, n_latents=32),
     "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
 }
-"""`paper` has the published size, 792,514 parameters, and the published initialisation; `small`
-trains on two cores in minutes."""
+"""Settings by name: `paper` has the published size, 792,514 parameters, and the published
+initialisation; `small` trains on two cores in minutes."""
 PUBLISHED = as_published(
     {"LBANP (128)": (1.27, 0.85), "LBANP (8)": (1.20, 0.75)},
     {"LBANP (128)": (3.97, 5.09, 5.84, 1.39, 1.17)},
 )
-"""Log-likelihood under RBF and Matern 5/2, table 2 of Feng et al. 2023."""
+"""Published log-likelihoods in nats: for GP tasks (RBF and Matern 5/2) table 2 of Feng et al.
+2023."""
 
 
 class LbanpBlock(nn.Module):
-    """One block of latents, and the query layer that attends to it."""
+    """Holds the layers of one block of latents, and the query layer that attends to the block."""
 
     def __init__(self, config: LbanpConfig):
         super().__init__()
@@ -101,7 +105,13 @@ class LbanpBlock(nn.Module):
         self.query_ff = FeedForward(config.width, config.feedforward)
 
     def encoded(self, hidden: Tensor, context: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:
-        """Return the latents (B, L, D) after the block; keys and values are (B, H, N, D/H)."""
+        """Return the latents (B, L, D) after the block.
+
+        Args:
+            hidden: Latents before the block, (B, L, D).
+            context: Keys and values of the points, each (B, H, N, D/H).
+            visible: True for points that exist, (B, N).
+        """
         layer = self.context_attention
         hidden = hidden + layer.attend(layer.queries(hidden), *context, visible)
         hidden = hidden + self.context_ff(hidden)
@@ -111,7 +121,7 @@ class LbanpBlock(nn.Module):
 
 
 class Lbanp(LatentsModel, PointsModel):
-    """K blocks of latents that read all points kept, and K query layers.
+    """Predicts by K blocks of latents, which read all points kept, and K query layers.
 
     State, per stream: `count`, and of each point `keys` and `values`, each (N, K, H, D/H), or
     `points` (N, D), where N is the capacity.
@@ -142,7 +152,7 @@ class Lbanp(LatentsModel, PointsModel):
         return self.buffer.written(state, {"keys": keys, "values": values})  # (B, K, H, D/H)
 
     def _contexts(self, points: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return each block's keys and values (B, H, N, D/H) of points (B, N, D)."""
+        """Return each block's keys and values (B, H, N, D/H) of embedded points (B, N, D)."""
         return [block.context_attention.keys_values(points) for block in self.blocks]
 
     def refresh(self, state: State) -> Cache:
@@ -154,7 +164,7 @@ class Lbanp(LatentsModel, PointsModel):
         return self.cache_of(self._outputs(contexts, self.buffer.visible(state)))
 
     def _outputs(self, contexts: list[tuple[Tensor, Tensor]], visible: Tensor) -> Iterator[Tensor]:
-        """Yield what each block gives out, latents (B, L, D) that read the visible points."""
+        """Yield the latents (B, L, D) after each block; they read the visible points."""
         hidden = self.input_latents.expand(len(visible), -1, -1)
         for block, context in zip(self.blocks, contexts, strict=True):
             hidden = block.encoded(hidden, context, visible)
@@ -171,7 +181,7 @@ class Lbanp(LatentsModel, PointsModel):
 
 
 def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the rows that are kept of a point."""
+    """Return the shape of the row that each state tensor keeps of a point, by its name."""
     if config.keep == "points":
         return {"points": (config.width,)}
     shape = (config.n_blocks, config.n_heads, config.width // config.n_heads)
@@ -179,14 +189,19 @@ def row_shapes(config: LbanpConfig) -> dict[str, tuple[int, ...]]:
 
 
 Contexts = list[tuple[Tensor, Tensor]]
-"""Keys (B, heads, N, D/H + 1) and values (B, heads, N, D/H) for each group of heads."""
+"""Keys (B, heads, N, D/H + 1) and values (B, heads, N, D/H) of the points, for each group of
+heads."""
 
 MOST_SCORES = 2**18
-"""Scores that are computed together, 1 MB of them: about half of a core's cache."""
+"""Number of attention scores that are computed together, 1 MB of them: about half of a core's
+cache."""
 
 
 def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
-    """Return each block's keys and values of a normalised point; a key's last number is 0."""
+    """Return the weights of each block's keys and values, with the layer norm folded in.
+
+    They read normalised points; the last number of each key is 0.
+    """
     contexts = []
     for block in model.blocks:
         layer = block.context_attention
@@ -200,7 +215,12 @@ def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
 
 
 class KeptKeys(nn.Module):
-    """Keeps every block's keys and values of a point."""
+    """Keeps every block's keys and values of a point in the state.
+
+    Args:
+        model: The trained model.
+        heads_at_once: Number of heads that one group of `Contexts` holds.
+    """
 
     def __init__(self, model: Lbanp, heads_at_once: int):
         super().__init__()
@@ -220,7 +240,7 @@ class KeptKeys(nn.Module):
         return state | {"keys": state["keys"] - 1}
 
     def rows(self, normal: Tensor) -> State:
-        """Return the rows that are kept of normalised points (B, D)."""
+        """Compute the rows that the state keeps of normalised points (B, D), by tensor name."""
         shapes = self.buffer.rows
         return {
             name: layer(normal).view(-1, *shapes[name])
@@ -228,7 +248,7 @@ class KeptKeys(nn.Module):
         }
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """Return what block k reads, without the spare row of a reservoir."""
+        """Return the keys and values that block k reads, without the spare row of a reservoir."""
         starts = range(k * self.n_heads, (k + 1) * self.n_heads, self.step)
         return [
             (
@@ -240,9 +260,13 @@ class KeptKeys(nn.Module):
 
 
 class KeptPoints(nn.Module):
-    """Keeps the normalised point and a 1, which carries the biases of keys and values.
+    """Keeps the normalised point and a 1 in the state; the 1 carries the biases of keys and values.
 
     An empty slot thus has values of 0, and keys that end with 0 - 1.
+
+    Args:
+        model: The trained model.
+        heads_at_once: Number of heads that one group of `Contexts` holds.
     """
 
     def __init__(self, model: Lbanp, heads_at_once: int):
@@ -266,11 +290,11 @@ class KeptPoints(nn.Module):
         return self.buffer.initial_state(n_streams)
 
     def rows(self, normal: Tensor) -> State:
-        """Return the rows that are kept of normalised points (B, D)."""
+        """Compute the rows that the state keeps of normalised points (B, D), by tensor name."""
         return {"points": F.pad(normal, (0, 1), value=1.0)}
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """Return what block k reads, without the spare row of a reservoir."""
+        """Compute the keys and values that block k reads, without the spare row of a reservoir."""
         points = state["points"][:, : self.capacity]
         shape = (len(points), self.capacity, self.step, -1)
         rows = points.flatten(0, 1)
@@ -282,7 +306,13 @@ class KeptPoints(nn.Module):
 
 
 class ContextAttention(nn.Module):
-    """The latents' attention to the points that are kept, where the last feature hides a slot."""
+    """Lets latents attend to the kept points; the last number of a query hides empty slots.
+
+    Args:
+        layer: The trained attention.
+        n_streams: B.
+        start: Latents of the first block, (B*L, D), which are constants; None for other blocks.
+    """
 
     first_queries: Tensor | None
     same: Tensor
@@ -310,14 +340,17 @@ class ContextAttention(nn.Module):
         return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
 
     def _hiding(self, keys: Tensor) -> Tensor:
-        """Return a matrix by which the queries' last number loses the score of slot 0.
+        """Return a matrix (B, heads, D/H + 1, D/H + 1) that completes the queries.
 
-        Its shape is (B, heads, D/H + 1, D/H + 1).
+        A query times this matrix has the score of slot 0 subtracted from its last number.
         """
         return self.same - keys[:, :, :1].mT * self.last
 
     def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
-        """Return the latents (B*L, D) after they attended; a context for each group of heads."""
+        """Return the latents (B*L, D) after they attended to the points.
+
+        There is one context for each group of heads.
+        """
         queries = self.first_queries
         if self.q is not None:
             queries = self._split(self.q(normalise(hidden)))
@@ -332,7 +365,7 @@ class ContextAttention(nn.Module):
 
 
 class LbanpBlockOnDevice(nn.Module):
-    """A block of latents."""
+    """Runs one block of latents on a device; `start` is that of `ContextAttention`."""
 
     def __init__(self, block: LbanpBlock, n_streams: int, start: Tensor | None):
         super().__init__()
@@ -349,7 +382,7 @@ class LbanpBlockOnDevice(nn.Module):
 
 
 class LbanpOnDevice(LatentsOnDevice):
-    """The rewrite of one model for a fixed number of streams; see the top of this file."""
+    """Runs an LBANP on a device, for a fixed number of streams, as this module describes."""
 
     start: Tensor
 

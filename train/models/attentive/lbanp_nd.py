@@ -1,7 +1,8 @@
-"""LBANP with joint predictions: LBANP-ND and LBANP-END (Feng et al., ICLR 2023, 3.2.1 and B.5).
+"""Define LBANP with joint predictions: LBANP-ND and LBANP-END.
 
-Targets read the latents as in LBANP. A joint head then tells them of each other: in LBANP-ND by
-attention among them, as in TNP-ND, and in LBANP-END by attention to a few latents of its own.
+Feng et al., ICLR 2023, sections 3.2.1 and B.5. Targets read the latents as in LBANP. Then a joint
+head passes information between targets: in LBANP-ND they attend to each other, as in TNP-ND, and in
+LBANP-END to a few latents of the head.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from edgefold.train.published import Published, as_published
 
 
 class LbanpNd(JointLatentsModel, Lbanp):
-    """LBANP-ND: state and cache are those of `Lbanp`.
+    """Predicts jointly as LBANP-ND, with the state and cache of `Lbanp`.
 
     The preset `paper` has 903,253 parameters. The authors' 911,831 hold the predictor of the plain
     LBANP too (8,578), which their LBANP-ND has but does not use.
@@ -49,7 +50,10 @@ class LbanpNd(JointLatentsModel, Lbanp):
         return TargetAttention(config.width, config.n_heads, config.feedforward)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        """Return the negative joint log-likelihood of blocks of targets, per target: ().
+
+        `drawn_block` draws the size of the blocks.
+        """
         cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
         block = drawn_block(batch.x_target.shape[1], generator)
         return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
@@ -59,7 +63,7 @@ class LbanpNd(JointLatentsModel, Lbanp):
 
 
 class LbanpNdOnDevice(LbanpOnDevice):
-    """The device's form of LBANP, with the joint head."""
+    """Runs an LBANP with a joint head on a device, for a fixed number of streams."""
 
     def add_head(self, model: LatentsModel) -> None:
         assert isinstance(model, LbanpNd)
@@ -73,16 +77,20 @@ class LbanpNdOnDevice(LbanpOnDevice):
 
 @dataclass(frozen=True, slots=True)
 class LbanpEndConfig(LbanpConfig):
-    """An LBANP-ND, and the number of latents that its targets tell each other by."""
+    """Holds the settings of an LBANP-END.
+
+    Attributes:
+        n_target_latents: Number of latents by which targets exchange information.
+    """
 
     n_target_latents: int = 128
 
 
 class LbanpEnd(LbanpNd):
-    """LBANP-END: the attention among M targets costs O(M) instead of O(M^2).
+    """Predicts jointly as LBANP-END: attention among M targets costs O(M) instead of O(M^2).
 
-    The covariance itself still has M^2 numbers. Of a query of few targets the attention of LBANP-ND
-    is the cheaper one.
+    The covariance itself still has M^2 numbers. For a query of few targets the attention of
+    LBANP-ND is the cheaper one.
     """
 
     name = "lbanp-end"

@@ -1,11 +1,11 @@
-"""Perceiver IO (Jaegle et al. 2021) as a neural process: latents read the context once.
+"""Define Perceiver IO (Jaegle et al. 2021) as a neural process: latents read the context once.
 
-One cross-attention of learned latents to the context, a transformer of K layers over the latents,
-and one cross-attention of the targets to them. The queries of the only attention to the context are
-learned constants, so that it is a running average (`running_attention`): the state is constant, and
-an update costs the same after any number of points. The tree cross attention paper lists its
-Perceiver IO as not constant in memory: there every layer reads the context again (section 2.1.1,
-iterative attention), which is `lbanp` but for its decoder.
+It has one cross-attention of learned latents to the context, a transformer of K layers over the
+latents, and one cross-attention of the targets to them. The queries of the only attention to the
+context are learned constants, so that it is a running average (`running_attention`): the state is
+constant, and an update costs the same after any number of points. The tree cross attention paper
+lists its Perceiver IO as not constant in memory: there every layer reads the context again (section
+2.1.1, iterative attention), which is `lbanp` but for its decoder.
 
 In the device's form the running attention is the one block of `running_attention`, and the query
 layer is that of `DecoderOnDevice`; the layers over the latents lie between them.
@@ -42,7 +42,7 @@ from edgefold.train.states.running_attention import (
 
 @dataclass(frozen=True, slots=True)
 class PerceiverIoConfig(LatentsConfig):
-    """The shape of a Perceiver IO.
+    """Holds the sizes and settings of a Perceiver IO.
 
     `n_blocks` counts the layers over the latents; `n_classes` is described at `Outputs`.
     """
@@ -54,9 +54,9 @@ PRESETS = {
     "small": PerceiverIoConfig(n_blocks=3, n_latents=32),
     "paper": PerceiverIoConfig(embedding="mlp", latents="normal", query_gain=1.0),
 }
-"""`paper` has six layers, as the tree cross attention paper gives to every model, and 128 latents,
-but reads the context once: 375,234 parameters (no count is published); `small` trains on two cores
-in minutes."""
+"""Settings by name: `paper` has six layers, as the tree cross attention paper gives to every model,
+and 128 latents, but reads the context once: 375,234 parameters (no count is published); `small`
+trains on two cores in minutes."""
 PUBLISHED = as_published(
     {
         "Perceiver IO (128)": (1.29, 0.84),
@@ -64,11 +64,12 @@ PUBLISHED = as_published(
         "Perceiver IO (8)": (1.13, 0.65),
     }
 )
-"""Log-likelihood under RBF and Matern 5/2, table 13 of Feng et al. 2024 (tree cross attention)."""
+"""Published log-likelihoods in nats under RBF and Matern 5/2, table 13 of Feng et al. 2024 (tree
+cross attention)."""
 
 
 class PerceiverIo(RunningLatentsModel):
-    """Latents that read the points once, K layers over them, and one query layer."""
+    """Predicts by latents that read the points once, K layers over latents, and one query layer."""
 
     name = "perceiver-io"
     presets: ClassVar[Mapping[str, PerceiverIoConfig]] = PRESETS
@@ -131,7 +132,7 @@ class PerceiverIo(RunningLatentsModel):
 
 
 class PerceiverIoOnDevice(RunningLatentsOnDevice, LatentsOnDevice):
-    """The rewrite of one model for a fixed number of streams."""
+    """Runs a Perceiver IO on a device, for a fixed number of streams."""
 
     def __init__(self, model: PerceiverIo, n_streams: int):
         super().__init__(model, n_streams)

@@ -1,6 +1,6 @@
-"""ReTreever: an encoder of the context, and one layer of tree cross attention (Feng et al. 2024).
+"""Define ReTreever: a context encoder and a layer of tree cross attention (Feng et al. 2024).
 
-What an update costs depends on the settings:
+The context is the points learned so far. The cost of an update depends on the settings:
 
     no encoder, order of arrival   a device keeps the tree: an update makes one leaf and its
                                    ancestors again, and nothing else
@@ -9,15 +9,17 @@ What an update costs depends on the settings:
     an encoder                     every point changes every other one: `refresh` encodes all of
                                    them, O(N^2) a layer, and makes the tree
 
-N is the capacity there. A query reads O(log N) nodes in all cases, or all leaves with `full`.
+N is the capacity. A query reads O(log N) nodes in all cases, or all leaves with `full`.
 
 A device runs one of two forms, in which products of one input are one product:
 
     TreeOnDevice           the first case: the tree is the state, and there is no refresh
     EncodedTreeOnDevice    the other cases: the state holds embedded points
 
-The way up the tree is the leaf's and `height` - 1 ancestors': the root is never read, so it is not
-made. A node needs only its children, so that all others stay as they are, to the bit.
+An update makes a leaf and its `height` - 1 ancestors: the root is never read, so it is not made. A
+node needs only its children, so that all others stay as they are, to the bit.
+
+Letters of shapes: B streams, M targets, X inputs, D width, n nodes of a level.
 """
 
 from __future__ import annotations
@@ -70,20 +72,22 @@ from edgefold.train.states.point_buffer import COUNT, SLOT, PointBuffer, real_po
 
 @dataclass(frozen=True, slots=True)
 class RetreeverConfig:
-    """The shape of a ReTreever, how it is trained, and how many points it keeps.
+    """Holds the sizes of a ReTreever, how it is trained, and how many points it keeps.
 
     Attributes:
-        n_classes, bounded: Described at `Outputs`.
-        n_encoder_layers: Transformer layers over the context; 0 for tree cross attention alone.
-        branching: Children of a node.
+        n_classes, bounded: Settings of the predictions, described at `Outputs`.
+        n_encoder_layers: Number of transformer layers over the context; 0 for tree cross attention
+            only.
+        branching: Number of children of a node.
         order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
             `axis`; "projection", by a random direction; "arrival", as they come.
         full: Whether a query reads all leaves instead of searching. Set at export it makes
             ReTreever-Full of a trained model, whose weights serve both; set in training it is plain
             cross attention, and the tree is not trained.
-        reward: What the search is trained by: the log-likelihood of a target, or with classes
-            whether the right one has the largest score.
-        rl_weight, ca_weight, entropy_weight: lambda_RL, lambda_CA and alpha of section 3.5.
+        reward: Reward by which the search is trained: the log-likelihood of a target, or with
+            classes whether the right one has the largest score.
+        rl_weight, ca_weight, entropy_weight: Weights in the loss, lambda_RL, lambda_CA and alpha of
+            section 3.5.
         dropout: Share of each layer's output that is dropped in training.
     """
 
@@ -127,28 +131,33 @@ PRESETS = {
     "paper": RetreeverConfig(embedding="mlp"),
     "tree": RetreeverConfig(n_encoder_layers=0, order="arrival"),
 }
-"""`paper` is the published size; `small` has half its encoder and learns faster; `tree` is tree
-cross attention alone, whose updates touch one way up the tree."""
+"""Settings by name: `paper` is the published size; `small` has half its encoder and learns faster;
+`tree` is only tree cross attention, whose updates touch one leaf and its ancestors."""
 PUBLISHED = as_published({"ReTreever": (1.25, 0.81), "ReTreever-Full": (1.33, 0.90)})
-"""Log-likelihood under RBF and Matern 5/2, table 7 of Feng et al. 2024."""
+"""Published log-likelihoods in nats under RBF and Matern 5/2, table 7 of Feng et al. 2024."""
 POINTS, PLACES = "points", "places"
 
 
 class Tree(NamedTuple):
-    """Keys and values of the nodes by level, from the leaves up, (B, n, 2D); leaves (B,)."""
+    """Holds the keys and values of a tree's nodes, by level.
+
+    Attributes:
+        levels: Keys and values side by side, (B, n, 2D), from the leaves up.
+        n_leaves: Number of leaves that exist, (B,).
+    """
 
     levels: list[Tensor]
     n_leaves: Tensor
 
     @property
     def exists(self) -> Tensor:
-        """Which leaves exist, (B, n)."""
+        """Return which leaves exist, True or False, (B, n)."""
         places = torch.arange(self.levels[0].shape[1], device=self.n_leaves.device)
         return places < self.n_leaves[:, None]
 
 
 class Retreever(PointsModel):
-    """Embedded points in a buffer, and what a tree search needs of them as the cache.
+    """Keeps embedded points in a buffer; its cache is the tree that queries search.
 
     State, per stream: `points` (B, capacity, D), and `places` (B, capacity, P), by which leaves are
     sorted, unless they come in order of arrival. Cache: `level_0` (leaves), `level_1` and so on,
@@ -193,7 +202,7 @@ class Retreever(PointsModel):
         return self.buffer.written(state, {name: rows[name] for name in self.buffer.rows})
 
     def refresh(self, state: State) -> Cache:
-        """Encode all points, order them and make the tree: O(N^2) a layer, and O(N) nodes."""
+        """Encode all points, order them and make the tree: O(N^2) for a layer, and O(N) nodes."""
         capacity = self.capacity
         visible = self.buffer.visible(state)[:, :capacity]
         places = state[PLACES][:, :capacity] if PLACES in state else None
@@ -209,7 +218,7 @@ class Retreever(PointsModel):
         return self._answer(self.embedding.queries(x), tree)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """Return what queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return the nodes that queries at x (B, M, X) read, where they do not read all leaves."""
         levels = [cache[f"level_{level}"] for level in range(self.n_levels)]
         queries = self.tree.queries(self.embedding.queries(x))
         n_leaves = cache[COUNT].clamp(max=self.capacity)
@@ -220,15 +229,16 @@ class Retreever(PointsModel):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """All points at once; no capacity bounds them."""
+        """Predict targets from all context points at once, of any number, for training."""
         tree = self._tree_of(x_context, y_context, mask)
         return self._answer(self.embedding.queries(x_target), tree)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Section 3.5: the loss of what the search reads and of all leaves, and REINFORCE.
+        """Return the training loss of section 3.5.
 
-        The path is drawn from the policy; the reward has no baseline. With `full` the loss is that
-        of all leaves alone: nothing searches.
+        It sums the loss of predictions from the nodes that the search reads, that of predictions
+        from all leaves, and REINFORCE. The path is drawn from the policy; the reward has no
+        baseline. With `full` the loss is only that of all leaves, because nothing searches.
         """
         config = self.config
         noise = no_noise
@@ -275,7 +285,7 @@ class Retreever(PointsModel):
     # Parts ----------------------------------------------------------------------------------------
 
     def places(self, x: Tensor) -> Tensor:
-        """Numbers (..., P) by which points at x (..., X) are sorted."""
+        """Return the numbers (..., P) by which points at x (..., X) are sorted."""
         return x @ self.projection if self.config.order == "projection" else x
 
     def _tree_of(self, x: Tensor, y: Tensor, mask: Tensor | None, noise: Noise = no_noise) -> Tree:
@@ -288,7 +298,7 @@ class Retreever(PointsModel):
     def _tree(
         self, points: Tensor, places: Tensor | None, visible: Tensor, noise: Noise = no_noise
     ) -> Tree:
-        """The tree of embedded points (B, N, D), of which some exist (B, N)."""
+        """Make the tree of embedded points (B, N, D), which exist where visible (B, N) is True."""
         for layer in self.encoder:
             points = layer(points, visible, noise)
         n_leaves = visible.sum(-1)
@@ -323,7 +333,7 @@ class _Dropout:
 
 
 class RetreeverOnDevice(DeviceForm):
-    """The base of both forms, which holds the query."""
+    """Answers queries from a tree on a device; the base of both device forms."""
 
     def __init__(self, model: Retreever, n_streams: int):
         super().__init__(model, n_streams)
@@ -341,11 +351,11 @@ class RetreeverOnDevice(DeviceForm):
         self.head = HeadOnDevice(model.head)
 
     def n_leaves(self, state: State) -> Tensor:
-        """(B,)."""
+        """Return how many leaves exist in each stream, (B,)."""
         return state[COUNT].clamp(max=self.capacity)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """Return what queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return the nodes that queries at x (B, M, X) read, where they do not read all leaves."""
         return self._search(cache, self._queries(self.embedding(x.reshape(-1, self.n_inputs))))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -371,12 +381,13 @@ class RetreeverOnDevice(DeviceForm):
 
 
 class TreeOnDevice(RetreeverOnDevice):
-    """The tree as state.
+    """Keeps the tree itself as its state, so that an update makes one leaf and its ancestors.
 
-    `nodes_k` (B, n, D) of each level that has ancestors; `level_k` (B, n, 2D), keys and values of
-    its nodes; `count` (B,). The nodes of a level are rings, whose slots the update chooses.
+    State: `nodes_k` (B, n, D), the nodes of each level k that has ancestors; `level_k` (B, n, 2D),
+    keys and values of the nodes of level k; `count` (B,). The tensors of nodes are rings, in which
+    the update chooses the slots.
 
-    n is a multiple of the branching; with a reservoir there is another family of slots, which
+    n is a multiple of the branching; with a reservoir there are `branching` more slots, which
     nothing reads.
     """
 
@@ -398,7 +409,7 @@ class TreeOnDevice(RetreeverOnDevice):
         return state
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        """Make a leaf and its ancestors; all other nodes stay."""
+        """Make the leaf of a point x (B, X), y (B, Y) and its ancestors; all other nodes stay."""
         branching, count = self.config.branching, state[COUNT]
         leaf = self.embedding(x, self.outputs.encoded(y))  # (B, D)
         written = self.buffer.written(state, {"level_0": leaf})
@@ -433,7 +444,7 @@ class TreeOnDevice(RetreeverOnDevice):
 
 
 class EncodedTreeOnDevice(RetreeverOnDevice):
-    """State and cache as those of `Retreever`."""
+    """Keeps embedded points and makes the tree at refresh; state and cache as in `Retreever`."""
 
     def __init__(self, model: Retreever, n_streams: int):
         super().__init__(model, n_streams)
@@ -451,7 +462,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
         return self.buffer.written(state, {name: rows[name] for name in self.buffer.rows})
 
     def refresh(self, state: State) -> Cache:
-        """O(N^2) an encoder layer, where there are any, and O(N) nodes."""
+        """Encode the points, at O(N^2) for each layer if there are any, and make O(N) nodes."""
         c, visible = self.config, self.buffer.visible(state)
         rows = state["points"].flatten(0, 1)  # (B*N, D)
         if self.encoder:
@@ -469,7 +480,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
         }
 
     def _levels(self, nodes: Tensor, n_leaves: Tensor) -> Cache:
-        """Keys and values of all levels above leaves (B, N, D)."""
+        """Return the keys and values of all levels of the tree over leaves `nodes` (B, N, D)."""
         branching, cache = self.config.branching, {}
         present = nodes_by_level(n_leaves, branching, self.n_levels)
         for level in range(self.n_levels):

@@ -1,9 +1,9 @@
-"""The common part of transformer neural processes: a context's encoding, and targets that read it.
+"""Define transformer neural processes: they encode a context, and targets read the encoding.
 
-Nguyen & Grover 2022, "Transformer Neural Processes". Tokens are (x, y) of a context point and
-(x, 0) of a target. In every layer of the encoder all of them attend to the context, and to nothing
-else. So the context's encoding does not depend on targets. It is computed once, and a target reads
-its keys and values:
+Nguyen & Grover 2022, "Transformer Neural Processes". Tokens are (x, y) of a context point and (x,
+0) of a target. In every layer of the encoder all tokens attend to the context, and to nothing else.
+So the context's encoding does not depend on targets. It is computed once, and a target reads its
+keys and values:
 
     update    embeds one point and keeps the row                       O(1)
     refresh   encodes the context: keys and values of every layer      O(N^2), N = capacity
@@ -11,8 +11,8 @@ its keys and values:
 
 The published code encodes context and targets again at each query. A new point changes the encoding
 of all others from the second layer on, so `refresh` cannot be incremental. Of the first layer,
-queries, keys and values could be kept; that would save products of O(N) beside those of O(N^2), and
-make the state four times as large. The last layer is computed for targets only.
+queries, keys and values could be kept; that would save products of O(N), where others cost O(N^2),
+and make the state four times as large. The last layer is computed for targets only.
 
 The device's form keeps the rows x' of `postnorm_layers` as points: no addition is left that a
 product could do, and attention needs no masks (`buffer_attention`).
@@ -48,15 +48,16 @@ from edgefold.train.published import Published, as_published
 
 @dataclass(frozen=True, slots=True)
 class TnpConfig(TransformerConfig):
-    """The shape of a TNP."""
+    """Holds the sizes and settings of a TNP."""
 
 
 PRESETS = {"small": TnpConfig(n_layers=3, embedding="fourier"), "paper": TnpConfig()}
-"""`paper` is the published size; `small` has half its layers and trains on two cores in minutes."""
+"""Settings by name: `paper` is the published size; `small` has half its layers and trains on two
+cores in minutes."""
 
 
 class TokenEmbedding(nn.Module):
-    """The published embedder, 4 linear layers with ReLU: a target is a point whose y is 0."""
+    """Embeds as published, by 4 linear layers with ReLU; a target is a point whose y is 0."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int):
         super().__init__()
@@ -72,23 +73,23 @@ class TokenEmbedding(nn.Module):
 
 
 class SharedLayers(LayerWalk):
-    """Walks over layers that serve as encoder and as query layers."""
+    """Passes rows through layers that serve both as encoder and as query layers."""
 
     layers: Sequence[Any]
 
     @property
     def encoders(self) -> Sequence[Any]:  # type: ignore[override]
-        """Return all layers but the last, which is computed for targets only."""
+        """Return the encoder layers: all but the last layer, which is computed for targets only."""
         return list(self.layers)[:-1]
 
     @property
     def queries(self) -> Sequence[Any]:  # type: ignore[override]
-        """Return all layers."""
+        """Return the query layers, which are all layers."""
         return self.layers
 
 
 class Tnp(SharedLayers, PointsEncoder):
-    """The encoder; subclasses add a head that makes predictions of encoded targets."""
+    """Encodes the context; subclasses add a head that makes predictions of encoded targets."""
 
     presets: ClassVar[Mapping[str, TnpConfig]] = PRESETS
 
@@ -111,7 +112,7 @@ class Tnp(SharedLayers, PointsEncoder):
 
 
 class TokensOnDevice(nn.Module):
-    """The published embedder of points (rows, X) and (rows, Y), or of targets without y."""
+    """Computes the published embedding of points x (rows, X), y (rows, Y), or of targets x."""
 
     def __init__(self, layer: TokenEmbedding, n_inputs: int):
         super().__init__()
@@ -129,7 +130,7 @@ class TokensOnDevice(nn.Module):
 
 @torch.no_grad()
 def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
-    """Return the model's embedding plus a shift."""
+    """Return the device form of the model's embedding, with `shift` (D,) added to its output."""
     embedding = copy.deepcopy(model.embedding)
     last = embedding.down if isinstance(embedding, FourierEmbedding) else embedding.layers[-1]
     assert isinstance(last, Linear) and last.bias is not None
@@ -140,7 +141,7 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
 
 
 class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
-    """The rewrite of one model for a fixed number of streams; its state has x' as points."""
+    """Runs a TNP on a device for a fixed number of streams; its state keeps x' as points."""
 
     def __init__(self, model: Tnp, n_streams: int):
         super().__init__(model, n_streams)
@@ -152,7 +153,7 @@ class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
 
 
 class TnpD(Tnp):
-    """TNP-D, which predicts each target on its own.
+    """Predicts each target separately, as TNP-D.
 
     Its head is an MLP D -> 2D -> 2Y for the mean and the logarithm of the standard deviation. The
     paper's size has 222,082 parameters for one input and output.
@@ -173,7 +174,7 @@ class TnpD(Tnp):
         return self.predicted(self.targets(cache, x))
 
     def predicted(self, targets: Tensor) -> Prediction:
-        """The prediction of encoded targets (B, M, D)."""
+        """Return the predictions of encoded targets (B, M, D)."""
         hidden = torch.relu(self.head_up(targets))
         return self.outputs.prediction_of(self.head_down(hidden))
 
@@ -182,7 +183,7 @@ class TnpD(Tnp):
 
 
 class TnpDOnDevice(TnpOnDevice):
-    """The rewrite of TNP-D."""
+    """Runs a TNP-D on a device, for a fixed number of streams."""
 
     def __init__(self, model: TnpD, n_streams: int):
         super().__init__(model, n_streams)
@@ -196,7 +197,7 @@ class TnpDOnDevice(TnpOnDevice):
 
 
 class TnpNd(Tnp):
-    """TNP-ND, which predicts all targets of a query jointly.
+    """Predicts all targets of a query jointly, as TNP-ND.
 
     Its head lets encoded targets attend to each other and gives a mean and a covariance
     (`joint_head`). The paper's size has 332,821 parameters for one input and output. A query costs
@@ -224,7 +225,10 @@ class TnpNd(Tnp):
         return self.head(self.targets(cache, x), mask)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The negative joint log-likelihood of blocks of targets, see `drawn_block`."""
+        """Return the negative joint log-likelihood of blocks of targets, per target: ().
+
+        `drawn_block` draws the size of the blocks.
+        """
         points, visible = self.embedded(batch.x_context, batch.y_context, batch.mask)
         targets = self.targets(self.encode(points, visible), batch.x_target)
         return self.head.loss(
@@ -236,7 +240,7 @@ class TnpNd(Tnp):
 
 
 class TnpNdOnDevice(TnpOnDevice):
-    """The rewrite of TNP-ND; its head is small and stays as it is."""
+    """Runs a TNP-ND on a device; its head is small and stays as it is."""
 
     def __init__(self, model: TnpNd, n_streams: int):
         super().__init__(model, n_streams)

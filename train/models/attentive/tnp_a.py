@@ -1,7 +1,7 @@
-"""TNP-A: the autoregressive transformer neural process.
+"""Define TNP-A, the autoregressive transformer neural process.
 
-Nguyen & Grover 2022. Targets come one after the other, and each is predicted from the
-context and from the targets before it, which are given then. A given target is a causal token: it
+Nguyen & Grover 2022. Targets come one after the other, and each is predicted from the context and
+from the targets before it, whose true values are then given. A given target is a causal token: it
 attends to the context, to given targets before it and to itself, while the context never attends to
 it. So a pass over context, M given targets (x, y) and M asked ones (x, 0) yields all M conditional
 distributions, which training and `log_likelihood` use:
@@ -11,7 +11,7 @@ distributions, which training and `log_likelihood` use:
     given target i      yes        j <= i            no
     asked target i      yes        j < i             no
 
-`query` predicts every target on its own, from the context. The network and its 222,082 parameters
+`query` predicts every target separately, from the context. The network and its 222,082 parameters
 (the paper's size, one input and output) are those of TNP-D.
 
 When a device samples several targets, it learns each drawn value by `update` on a copy of its
@@ -32,13 +32,16 @@ from edgefold.train.published import Published, as_published
 
 
 class TnpA(TnpD):
-    """A TNP-D that is trained on conditional distributions."""
+    """Predicts as TNP-D, but is trained on the distribution of each target given earlier ones."""
 
     name = "tnp-a"
     published: ClassVar[Published] = as_published({"TNP-A": (1.63, 1.21)})
 
     def log_likelihood(self, batch: Batch) -> Tensor:
-        """Return it for each target given the context and the true targets before it, (B, M)."""
+        """Return the log-likelihood of each target in nats, (B, M).
+
+        Each target is predicted from the context and the true targets before it.
+        """
         points, mask = self.embedded(batch.x_context, batch.y_context, batch.mask)
         cache = self.encode(points, mask)
         tokens = self.embedding.points(batch.x_target, batch.y_target)
@@ -55,7 +58,7 @@ class TnpA(TnpD):
 
     @staticmethod
     def _visible(mask: Tensor, n_targets: int) -> Tensor:
-        """Return what 2M target rows see of N points and M given targets: (B, 1, 2M, N + M)."""
+        """Return which of N points and M given targets 2M target rows see: (B, 1, 2M, N + M)."""
         square = mask.new_ones(n_targets, n_targets)
         among = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
         context = mask[:, None].expand(-1, 2 * n_targets, -1)

@@ -1,1 +1,1 @@
-"""CMANP and CMANP-AND, whose state is the running attention of their blocks."""
+"""Hold CMANP and CMANP-AND, whose state is the running attention of their blocks."""

@@ -1,13 +1,15 @@
-"""Constant-memory attention blocks (Feng et al., ICML 2024, section 3.2), stacked.
+"""Define stacked constant-memory attention blocks (Feng et al., ICML 2024, section 3.2).
 
-Each block has latents L_B of its own, which attend to the points of a stream; their queries never
-change, so that this attention is a running average. The latents L_I that pass from block to block
-attend to what each L_B has become:
+Each block has learned rows of its own, the latents L_B, which attend to the points of a stream;
+their queries never change, so that this attention is a running average. The latents L_I that pass
+from block to block attend to the result L_B' of each block:
 
     L_B' = SelfAttention(CrossAttention(L_B, points))     phase one, all blocks side by side
     L_I' = SelfAttention(CrossAttention(L_I, L_B'))       phase two, block after block
 
 A feed-forward layer follows every attention.
+
+Letters of shapes: B streams, K blocks, L latents, D width.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from edgefold.train.layers.device_layers import (
 
 
 class BlockLayers(NamedTuple):
-    """The layers that only block k has: its second phase."""
+    """Holds the layers that only block k has: those of its second phase."""
 
     block_attention: Attention
     block_ff: FeedForward
@@ -42,12 +44,12 @@ class BlockLayers(NamedTuple):
 
 
 class CmabModel(StreamingModel):
-    """A model with K blocks; D wide, L latents each.
+    """Holds the layers of K blocks, with L latents each; a base class.
 
     Attributes:
-        block_latents: L_B of all blocks, (K, L, D).
-        input_latents: L_I, (L, D).
-        context_attention: Phase one's attention to the points, with a stack of K.
+        block_latents: Latents L_B of all blocks, (K, L, D).
+        input_latents: Latents L_I before the first block, (L, D).
+        context_attention: Attention of phase one to the points, with a stack of K.
     """
 
     def _add_blocks(
@@ -57,7 +59,14 @@ class CmabModel(StreamingModel):
         feedforward: int,
         attention: Callable[[bool, tuple[int, ...]], Attention],
     ) -> None:
-        """Add the layers; attention(cross, stack) makes one."""
+        """Add the layers of all blocks to the model.
+
+        Args:
+            block_latents: First values of L_B, (K, L, D).
+            input_latents: First values of L_I, (L, D).
+            feedforward: Width of the hidden feed-forward layers.
+            attention: Function of (cross, stack) that builds one attention layer.
+        """
         n_blocks, _, width = block_latents.shape
         stack = (n_blocks,)
         self.block_latents = nn.Parameter(block_latents)
@@ -81,10 +90,11 @@ class CmabModel(StreamingModel):
         return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
 
     def block_outputs(self, attended: Tensor) -> Iterator[Tensor]:
-        """Yield L_I behind each block, (B, L, D).
+        """Yield the latents L_I after each block, (B, L, D).
 
         Args:
-            attended: What phase one's attention adds to L_B, (K, B, L, D).
+            attended: Result of phase one's attention to the points, which is added to L_B, (K, B,
+                L, D).
         """
         latents = self.block_latents[:, None] + attended
         latents = latents + self.context_ff(latents)
@@ -101,12 +111,18 @@ class CmabModel(StreamingModel):
 
 
 class CmabOnDevice(nn.Module):
-    """All layers of block k, those of a stack and its own.
+    """Runs all layers of block k on a device: those that come from a stack and its own.
 
-    The first block's queries and what it adds to come from learned latents: they are constants.
+    In the first block, the queries and the latents to which it adds are learned, so they are
+    constants.
 
     Args:
-        context_out: Weight of what the points left, (features, D), in float64.
+        model: The trained model.
+        k: Number of the block.
+        context_out: Weight of the attention's output layer, which reads the attended points,
+            (features, D), in float64.
+        n_streams: B.
+        dtype: Type of the constants.
     """
 
     queries: Tensor
@@ -143,11 +159,11 @@ class CmabOnDevice(nn.Module):
             self.register_buffer("start", rounded(start.repeat(n_streams, 1), dtype))
 
     def forward(self, attended: Tensor, hidden: Tensor | None) -> Tensor:
-        """L_I behind this block, (B*L, D).
+        """Return the latents L_I after this block, (B*L, D).
 
         Args:
-            attended: What the points left, by latent, (B*L, features).
-            hidden: L_I before this block; None for the first one.
+            attended: Result of the attention to the points for each latent, (B*L, features).
+            hidden: L_I before this block, (B*L, D); None for the first one.
         """
         latents = self.context_ff(self.context_out(attended))
         normal = normalise(self.latent_ff(self.latent_attention(latents)))

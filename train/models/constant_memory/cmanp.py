@@ -1,13 +1,13 @@
-"""CMANP: the constant-memory attentive neural process (Feng et al., ICML 2024).
+"""Define CMANP, the constant-memory attentive neural process (Feng et al., ICML 2024).
 
 The state is the running cross-attention of every block's own latents to the context (section
-3.1.1); everything behind it is `refresh`. Beside the paper's plain form the configuration holds
-initialisations and an embedder that make attention local in x from the first step; without them the
-model sits on a plateau for thousands of steps. They change no step and no shape.
+3.1.1); everything behind it is `refresh`. In addition to the paper's plain form the configuration
+holds initialisations and an embedder that make attention local in x from the first step; without
+them the model sits on a plateau for thousands of steps. They change no step and no shape.
 
-The device's form, `CmanpOnDevice`, does as little as possible and predicts the same. Its state
-is that of `running_attention`, or of `forgetting_attention`. Layer norms are folded into the
-matrices behind them, and what is computed only from learned latents is a constant.
+The device's form, `CmanpOnDevice`, does as little as possible and predicts the same. Its state is
+that of `running_attention`, or of `forgetting_attention`. Layer norms are folded into the matrices
+behind them, and what is computed only from learned latents is a constant.
 
 A narrow type (float16) is for what lies behind the state: refresh, query, and the cache between
 them. What stays float32, and why (gp-small, gp-paper and series-co2 with every node rounded):
@@ -64,10 +64,11 @@ from edgefold.train.states.running_attention import (
 
 @dataclass(frozen=True, slots=True)
 class CmanpConfig(LatentsConfig):
-    """The shape of a CMANP: L_B and L_I have `n_latents` rows each.
+    """Holds the sizes of a CMANP: L_B and L_I (`cmab`) have `n_latents` rows each.
 
-    With `half_lives` its latents forget, each at one of them in turn: a point weighs half as much
-    after so many further points, and 0 is for never. Then the order of points matters.
+    With `half_lives` the latents forget, each by one of the half-lives in turn: a point weighs half
+    as much after so many further points, and 0 means never to forget. Then the order of points
+    matters.
     """
 
     half_lives: tuple[float, ...] = ()
@@ -88,28 +89,28 @@ PRESETS = {
     ),
     "forgetting": CmanpConfig(n_blocks=3, n_latents=32, half_lives=(50.0, 500.0, 5000.0, 0.0)),
 }
-"""`paper` is the published size; `small` trains on two cores in minutes; `medium` has twice its
-latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one block with
-many latents was better than two with fewer: docs/training.md); `plain` is `small` with the paper's
-embedder and initialisation, for comparison: it learns far slower; `forgetting` is `small` for
-streams that change: a quarter of its latents forgets nothing."""
+"""Settings by name: `paper` is the published size; `small` trains on two cores in minutes; `medium`
+has twice its latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one
+block with many latents was better than two with fewer: docs/training.md); `plain` is `small` with
+the paper's embedder and initialisation, for comparison: it learns far slower; `forgetting` is
+`small` for streams that change: a quarter of its latents forgets nothing."""
 TRAINING = {
     "medium": {"steps": 40_000, "optimizer": "muon"},
     "paper": {"steps": 100_000},
     "tiny": {"learning_rate": 4e-3},
     "plain": {"learning_rate": 5e-4},
 }
-"""Settings that suit a preset better than a task's defaults: the plain variant needs the papers'
-rate, and `tiny` takes a larger one."""
+"""Training settings that suit a preset better than a task's defaults, by its name: the plain
+variant needs the papers' learning rate, and `tiny` takes a larger one."""
 PUBLISHED = as_published(
     {"CMANP": (1.24, 0.80), "CNP": (0.26, 0.04)},
     {"CMANP": (3.93, 5.02, 5.55, 1.36, 1.09), "CNP": (2.15, 2.43, 2.55, 0.73, 0.49)},
 )
-"""Tables 4 and 3 of Feng et al. 2024."""
+"""Published log-likelihoods in nats, tables 4 and 3 of Feng et al. 2024."""
 
 
 class Cmanp(CmabModel, RunningLatentsModel):
-    """K constant-memory attention blocks and K query layers."""
+    """Predicts by K constant-memory attention blocks and K query layers."""
 
     name = "cmanp"
     rates: Tensor
@@ -155,12 +156,12 @@ class Cmanp(CmabModel, RunningLatentsModel):
         return scores, values
 
     def merge(self, left: State, right: State) -> State:
-        """The state of both streams' points together, of a model that forgets nothing."""
+        """Return the state after the points of both streams, of a model that forgets nothing."""
         assert not self.forgets, "a state does not tell how many points it has learned"
         return merged(left, right)
 
     def refresh(self, state: State) -> Cache:
-        """Everything behind the first cross-attentions, to the query layers' keys and values."""
+        """Compute the blocks from their attention to the points; return the query layers' cache."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
         return self.cache_of(self.block_outputs(self.context_attention.out(attended)))
 
@@ -169,7 +170,7 @@ class Cmanp(CmabModel, RunningLatentsModel):
 
 
 class CmanpBlockOnDevice(CmabOnDevice):
-    """All layers of block k and of query layer k."""
+    """Runs all layers of block k and of query layer k on a device."""
 
     def __init__(self, model: Cmanp, k: int, n_streams: int, dtype: torch.dtype):
         super().__init__(model, k, exact(model.context_attention.out)[0][k], n_streams, dtype)
@@ -179,7 +180,7 @@ class CmanpBlockOnDevice(CmabOnDevice):
 
 
 class CmanpOnDevice(RunningLatentsOnDevice):
-    """The rewrite of one model for a fixed number of streams; see the top of this file."""
+    """Runs a CMANP on a device, for a fixed number of streams, as this module describes."""
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__(model, n_streams)
@@ -199,10 +200,10 @@ class CmanpOnDevice(RunningLatentsOnDevice):
         self.output = GaussianOutput(model.head_down, model.outputs)
 
     def refresh(self, state: State) -> Cache:
-        """Everything behind the running attentions, to the query layers' keys and values.
+        """Compute the blocks from their attention to the points; return the query layers' cache.
 
-        Block by block, though the first phase of all blocks could run as one batch: a block's
-        tensors stay in a core's cache, and the largest (the attention weights) exist once.
+        It goes block by block, though the first phase of all blocks could run as one batch: a
+        block's tensors stay in a core's cache, and the largest (the attention weights) exist once.
         """
         attended = self.running.attended(state).to(self.dtype)
         hidden: Tensor | None = None
@@ -217,7 +218,7 @@ class CmanpOnDevice(RunningLatentsOnDevice):
         return cache
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return targets x (B, M, X) behind the query layers: (B*M, D)."""
+        """Embed targets x (B, M, X), pass them through the query layers; return rows (B*M, D)."""
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
         for k, block in enumerate(self.blocks):
             queries = block.query_attention.queries(normalise(hidden))

@@ -1,4 +1,4 @@
-"""CMANP-AND: CMANP with joint predictions, block after block (Feng et al., ICML 2024, 3.3.1).
+"""Define CMANP-AND: CMANP with joint predictions, block by block (Feng et al., ICML 2024, 3.3.1).
 
 A query predicts a block of targets jointly. The block is then learned, as values that were drawn
 from the prediction or as the true ones, and the next block is predicted. So the memory of a long
@@ -31,16 +31,18 @@ from edgefold.train.published import Published, as_published
 
 @dataclass(frozen=True, slots=True)
 class CmanpAndConfig(CmanpConfig):
-    """A CMANP, and the targets of a `block`; `bounded` is described at `JointGaussian`.
+    """Holds the settings of a CMANP-AND: those of a CMANP, and `block`.
 
-    A smaller block predicts better and takes more steps; 5 is the published number.
+    Here `block` is the number of targets that are predicted jointly. A smaller block predicts
+    better and takes more steps; 5 is the published number. `bounded` is described at
+    `JointGaussian`.
     """
 
     block: int = 5
 
 
 class CmanpAnd(JointLatentsModel, Cmanp):
-    """CMANP-AND: state and cache are those of `Cmanp`.
+    """Predicts blocks of targets jointly, with the state and cache of `Cmanp`.
 
     The preset `paper` has 1,435,605 parameters, and 1,452,373 with the published embedder ("mlp").
     The authors' 1,460,951 hold the predictor of the plain CMANP too (8,578), which their CMANP-AND
@@ -67,7 +69,7 @@ class CmanpAnd(JointLatentsModel, Cmanp):
         self.join_targets(attention, config.block)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The negative joint log-likelihood of each block given the context alone, per target.
+        """Return the negative joint log-likelihood of blocks, given only the context, per target.
 
         The paper trains on all targets as one block. A head that has only met 48 targets together
         predicts 5 of them worse than a plain CMANP does (checkpoints/README.md has the figures).
@@ -77,9 +79,9 @@ class CmanpAnd(JointLatentsModel, Cmanp):
         return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
 
     def log_likelihood(self, batch: Batch) -> Tensor:
-        """Each target's mean share of the joint log-likelihood in nats, (B, 1), block by block.
+        """Return the joint log-likelihood in nats, divided by the number of targets, (B, 1).
 
-        Earlier blocks are learned with their true values.
+        It is computed block by block; earlier blocks are learned with their true values.
         """
         context = batch.x_context, batch.y_context, batch.mask
         start = initial_state_beside(self, batch.x_context)
@@ -100,7 +102,7 @@ class CmanpAnd(JointLatentsModel, Cmanp):
 
 
 class CmanpAndOnDevice(CmanpOnDevice):
-    """The device's form of CMANP, with the joint head."""
+    """Runs a CMANP with a joint head on a device, for a fixed number of streams."""
 
     def _fold_head(self, model: Cmanp) -> None:
         assert isinstance(model, CmanpAnd)

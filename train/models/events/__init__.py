@@ -1,1 +1,1 @@
-"""Models of event times and marks: Poisson, Hawkes, THP and CMHP."""
+"""Hold the models of event times and marks: Poisson, Hawkes, THP and CMHP."""

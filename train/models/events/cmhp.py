@@ -1,14 +1,14 @@
-"""CMHP: the constant-memory Hawkes process (Feng et al., ICML 2024, appendix C.1).
+"""Define CMHP, the constant-memory Hawkes process (Feng et al., ICML 2024, appendix C.1).
 
 Constant-memory attention blocks read a stream of events. Their last latents, flattened, give a
 mixture of log-normal distributions for the time to the next event, and its mark. The published form
 weighs all events alike, for ever. Ours forgets with time (`decayed_attention`), at rates that are
 learned: then the order of events matters, no sum grows, and the newest event always counts.
 
-A token is the embedding of an event's gap and mark. The published form also sees its time, as
-sines and cosines. The time is a whole number of ticks and the periods are powers of two of them, so
-that every angle is exact however long the stream is. With forgetting, each event's age is in its
-score instead.
+A token is the embedding of an event's gap and mark. The published form also sees its time, as sines
+and cosines. The time is a whole number of ticks and the periods are powers of two of ticks, so that
+every angle is exact however long the stream is. With forgetting, each event's age is in its score
+instead.
 
 The device's form, `CmhpOnDevice`, does as little as possible and predicts the same.
 """
@@ -53,27 +53,29 @@ from edgefold.train.states.running_attention import (
 from edgefold.train.states.running_sums import CONSOLIDATE_EVERY
 
 RATES = (0.02, 20.0)
-"""Forgetting begins at rates between these, a unit of scaled time: memories of 50 units to 0.05."""
+"""Lowest and highest rate of forgetting at the start of training, for a unit of scaled time: they
+remember for 50 units to 0.05 units."""
 
 LEAST_RATE = 1e-4
-"""No rate is learned below this one: sums of many thousands of events lose digits."""
+"""Lowest rate that can be learned: below it sums of many thousands of events lose digits."""
 MOST_DEPENDENT_MARKS = 32
-"""Marks that depend on the gap take C K numbers in the state."""
+"""Largest number K of marks whose probabilities may depend on the gap: they take C K numbers in the
+state, for C components."""
 
 
 @dataclass(frozen=True, slots=True)
 class CmhpConfig(SizedConfig):
-    """The settings.
+    """Holds the settings of a CMHP.
 
     Attributes:
-        n_marks: K.
-        n_blocks, width, n_heads, n_latents, feedforward: Of the blocks; L_B and L_I have
-            `n_latents` rows each.
-        n_components: Log-normal distributions in the mixture.
+        n_marks: K, the number of marks.
+        n_blocks, width, n_heads, n_latents, feedforward: Sizes of the blocks; L_B and L_I (`cmab`)
+            have `n_latents` rows each.
+        n_components: Number of log-normal distributions in the mixture.
         forgetting: Whether events weigh less with their age; False is the published form.
         dependent_marks: Whether the probabilities of the marks depend on the gap; False is the
             published form. More than `MOST_DEPENDENT_MARKS` never do.
-        levels: Of the quantiles of the gap.
+        levels: Levels of the quantiles of the gap that are predicted.
     """
 
     n_marks: int = 3
@@ -99,25 +101,25 @@ PRESETS = {
         dependent_marks=False,
     ),
 }
-"""`small` trains on two cores in minutes. Of this model the paper states the mixture alone;
-`paper` has the sizes of its neural processes."""
+"""Settings by name: `small` trains on two cores in minutes. The paper states only the mixture of
+this model; `paper` has the sizes of its neural processes."""
 
 
 class MixtureModel(EventModel):
-    """A model whose state holds the mixture that it predicted last, which scores the next event."""
+    """Keeps the mixture that it predicted last, to score the next event by it; a base class."""
 
     sought: Tensor
 
     def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
-        """Return what a step writes of the running attention for an event of each stream."""
+        """Return the tensors of the running attention after one more event of each stream."""
         raise NotImplementedError
 
     def predicted(self, state: State) -> Mixture:
-        """Predict the next event of streams whose running attention is known, (B, ...)."""
+        """Predict the next event of each stream from its running attention: return the mixture."""
         raise NotImplementedError
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """x (B, 2); see `NextEvent`."""
+        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = log_density(state, gap, mark)
         gap = gap.clamp(max=LONGEST_GAP)
@@ -132,11 +134,11 @@ class MixtureModel(EventModel):
 
 
 class Cmhp(CmabModel, MixtureModel):
-    """K constant-memory attention blocks and a mixture of log-normals.
+    """Predicts the next event by K constant-memory attention blocks and a mixture of log-normals.
 
     State, per stream: `attended` (B, K, H, L, D/H) and `log_count` (B, K, H, L, 1), the running
-    attention; the mixture that was predicted last, by which the coming event is scored; `ticks`
-    (B,) of the published form, the time.
+    attention; the mixture that was predicted last, by which the coming event is scored; in the
+    published form `ticks` (B,), the present time.
     """
 
     name = "cmhp"
@@ -192,14 +194,20 @@ class Cmhp(CmabModel, MixtureModel):
 
     @property
     def rates(self) -> Tensor:
-        """(K, H, L), a unit of scaled time; 0 without forgetting."""
+        """Return the rates of forgetting, (K, H, L), for a unit of scaled time.
+
+        They are 0 without forgetting.
+        """
         if self.config.forgetting:
             return self.log_rates.clamp(min=math.log(LEAST_RATE)).exp()
         c = self.config
         return self.block_latents.new_zeros(c.n_blocks, c.n_heads, c.n_latents)
 
     def tokens(self, gap: Tensor, mark: Tensor, ticks: Tensor | None) -> Tensor:
-        """Embedded events: gap (...), mark (...) and, of the published form, time: (..., D)."""
+        """Embed events of these gaps and marks, (...): return (..., D).
+
+        In the published form `ticks` (...) are their times; else it is None.
+        """
         hidden = self.gap_layer(gap.clamp(min=LEAST_GAP).log()[..., None]) + self.mark_layer(mark)
         if ticks is not None:
             hidden = hidden + self.time_layer(self.times.waves(ticks))
@@ -226,7 +234,7 @@ class Cmhp(CmabModel, MixtureModel):
         return attend_next(state, *pair, aged) | clock
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, N), of events (B, N, 2)."""
+        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
         gap, mark, _ = self.read(events)
         aged = gap.clamp(max=LONGEST_GAP)
         ticks = None if self.config.forgetting else self.times.along(aged)
@@ -249,7 +257,7 @@ class Cmhp(CmabModel, MixtureModel):
 
 
 class CmhpOnDevice(MixtureModel):
-    """The rewrite of one model that forgets, for a fixed number of streams."""
+    """Runs a CMHP that forgets on a device, for a fixed number of streams."""
 
     running: RunningAttentionOnDevice
     gap_weight: Tensor
@@ -284,7 +292,10 @@ class CmhpOnDevice(MixtureModel):
 
     @staticmethod
     def _context_out(model: Cmhp) -> Tensor:
-        """Weights of what the attention gives, (K, H * (D/H + 1), D): a head's count comes last."""
+        """Return the weights that read the attention, (K, H * (D/H + 1), D).
+
+        Each head's last row reads its count.
+        """
         by_head = exact(model.context_attention.out)[0].unflatten(1, (model.config.n_heads, -1))
         counts = model.count_layer.weight.double()[:, :, None]  # (K, H, 1, D)
         return torch.cat([by_head, counts], 2).flatten(1, 2)
@@ -319,7 +330,7 @@ class CmhpOnDevice(MixtureModel):
 
 
 class PublishedCmhpOnDevice(CmhpOnDevice):
-    """The rewrite of one model that weighs all events alike: its sums are consolidated."""
+    """Runs a CMHP that weighs all events alike on a device; its sums are consolidated."""
 
     consolidate_every = CONSOLIDATE_EVERY
     time_weight: Tensor

@@ -1,7 +1,7 @@
-"""The time of an event as a whole number, of which every angle is exact for ever.
+"""Count the time of an event in whole numbers, so that every angle of it is exact for ever.
 
 A float32 sum of gaps loses small gaps after some million events. So the time is counted in ticks,
-int64, and periods are powers of two of them: a remainder of whole numbers is exact, and goes on
+int64, and periods are powers of two of ticks: a remainder of whole numbers is exact, and goes on
 being so when the count wraps around.
 """
 
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor, nn
 
 TICKS = 2**16
-"""In a unit of scaled time, where a gap is about 1."""
+"""Number of ticks in a unit of scaled time, in which a gap is about 1."""
 LONGEST_GAP = 2.0**30
-"""Longer gaps, in scaled units, change no angle that is worth keeping, and count as this one."""
+"""Longest gap that is counted, in scaled units: longer ones count as this one, since they change no
+angle that is worth keeping."""
 PERIODS = (1.0, 2.0**14)
 """Shortest and longest period in scaled units."""
 
 
 class EventTimes(nn.Module):
-    """Angles of the time at periods that are spread evenly in their logarithms.
+    """Computes the angles of a time, for periods that are spread evenly in their logarithms.
 
     Args:
-        n_periods: P.
+        n_periods: P, the number of periods.
     """
 
     periods: Tensor
@@ -36,21 +37,21 @@ class EventTimes(nn.Module):
         self.register_buffer("periods", TICKS * 2**exponents, persistent=False)
 
     def angles(self, ticks: Tensor) -> Tensor:
-        """Return angles of times (...), in radians, (..., P)."""
+        """Return the angles (..., P), in radians, of times (...) in ticks."""
         part = (ticks[..., None] % self.periods).float() / self.periods.float()
         return part * (2 * math.pi)
 
     def waves(self, ticks: Tensor) -> Tensor:
-        """Sines and cosines of times (...), (..., 2 P)."""
+        """Return the sines and cosines (..., 2 P) of the angles of times (...) in ticks."""
         angles = self.angles(ticks)
         return torch.cat([angles.sin(), angles.cos()], -1)
 
     @staticmethod
     def after(ticks: Tensor, gap: Tensor) -> Tensor:
-        """The time (B,) after a gap (B,) in scaled units."""
+        """Return the time in ticks, (B,), that is a gap (B,) in scaled units later than `ticks`."""
         return ticks + (gap * TICKS).round().long()
 
     @staticmethod
     def along(gap: Tensor) -> Tensor:
-        """The times of events with these gaps, (B, N)."""
+        """Return the times in ticks, (B, N), of events with these gaps (B, N) in scaled units."""
         return (gap * TICKS).round().long().cumsum(1)

@@ -1,6 +1,6 @@
-"""Events that make others more likely for a while: a multivariate Hawkes process.
+"""Model events that make others more likely for a while, by a multivariate Hawkes process.
 
-The intensity of mark k is a base rate and what the events before have left (Hawkes 1971):
+The intensity of mark k is a base rate and the sum of what earlier events still add (Hawkes 1971):
 
     lambda_k(t) = mu_k + sum over events (t_i, m_i) and decays d of
                   alpha_(m_i, k, d) beta_d exp(-beta_d (t - t_i))
@@ -40,19 +40,21 @@ from edgefold.train.settings import require_sizes
 from edgefold.train.states.decayed_sums import decayed_sums
 
 N_NODES = 8
-"""Gaps over which the probabilities of marks are averaged."""
+"""Number of gaps over which the probabilities of marks are averaged."""
 N_NEWTON = 10
-"""Steps towards a quantile; a test holds that these suffice for parameters of any size."""
+"""Number of Newton's steps towards a quantile; a test checks that these suffice for parameters of
+any size."""
 
 
 @dataclass(frozen=True, slots=True)
 class HawkesConfig:
-    """The settings.
+    """Holds the settings of a Hawkes process.
 
     Attributes:
-        n_marks: K.
-        n_decays: D, exponentials of a kernel; their decays are the same for all marks.
-        levels: Of the quantiles of the gap.
+        n_marks: K, the number of marks.
+        n_decays: D, the number of exponentials in a kernel; their decays are the same for all
+            marks.
+        levels: Levels of the quantiles of the gap that are predicted.
     """
 
     n_marks: int = 3
@@ -61,7 +63,10 @@ class HawkesConfig:
 
 
 class Hawkes(EventModel):
-    """State: the excitation E, (B, K, D), right after the last event."""
+    """Predicts the next event by a Hawkes process with exponential kernels.
+
+    State: `excitation` (B, K, D), the E of this module right after the last event.
+    """
 
     name = "hawkes"
     presets: ClassVar[Mapping[str, HawkesConfig]] = {
@@ -93,7 +98,10 @@ class Hawkes(EventModel):
 
     @classmethod
     def of(cls, base: Tensor, caused: Tensor, decay: Tensor) -> Hawkes:
-        """The process of known parameters in scaled time: mu (K,), alpha (K, K), beta (1,)."""
+        """Build the process with known parameters: mu (K,), alpha (K, K), beta (1,).
+
+        They are in scaled time.
+        """
         model = cls(HawkesConfig(len(base)))
         with torch.no_grad():
             pairs = ((model.raw_base, base), (model.raw_caused, caused[..., None]))
@@ -102,11 +110,11 @@ class Hawkes(EventModel):
         return model.eval()
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """No excitation."""
+        """Return the state without any excitation, for n_streams = B streams."""
         return {"excitation": self.raw_base.new_zeros(n_streams, *self.raw_caused.shape[1:])}
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """x (B, 2); see `NextEvent`."""
+        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
         gap, mark, possible = self.read(x)
         excitation, decay = state["excitation"], softplus(self.raw_decay)
         before = self._log_density(excitation, gap, mark)
@@ -116,17 +124,20 @@ class Hawkes(EventModel):
         return {"excitation": excitation, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, N), of events (B, N, 2)."""
+        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
         gap, mark, _ = self.read(events)
         stays = torch.exp(-softplus(self.raw_decay) * gap[..., None])[..., None, :]  # (B, N, 1, D)
         return self._log_density(decayed_sums(self._caused()[mark], stays), gap, mark)
 
     def _caused(self) -> Tensor:
-        """How much an event of each mark raises each intensity, (K, K, D)."""
+        """Return how much an event of each mark raises each intensity at each decay, (K, K, D)."""
         return softplus(self.raw_caused) * softplus(self.raw_decay)
 
     def _log_density(self, excitation: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
-        """Return it of the event after an excitation (..., K, D): gap and mark (...,); (...,)."""
+        """Return the log density, (...), in nats, of an event after an excitation (..., K, D).
+
+        Its gap and mark are (...) too.
+        """
         base, decay = softplus(self.raw_base), softplus(self.raw_decay)
         fallen = decay * gap[..., None]  # (..., D)
         of_mark = mark[..., None, None].expand(*mark.shape, 1, len(decay))
@@ -135,7 +146,7 @@ class Hawkes(EventModel):
         return torch.log(base[mark] + left) - base.sum() * gap - caused
 
     def _predict(self, excitation: Tensor) -> Prediction:
-        """The gap's quantiles (B, Q, 1) and the marks' probabilities (B, K)."""
+        """Return quantiles of the gap (B, Q, 1) and probabilities of the marks (B, K)."""
         base, decay = softplus(self.raw_base), softplus(self.raw_decay)
         total, summed = base.sum(), excitation.sum(1)[:, None]  # E of all marks (B, 1, D)
         gaps = self.areas / (total + summed.sum(-1))  # too early: the intensity only falls

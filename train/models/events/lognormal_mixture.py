@@ -1,9 +1,9 @@
-"""Mixture of log-normal distributions for the time to the next event, and its mark.
+"""Predict the time to the next event by a mixture of log-normal distributions, and its mark.
 
-Shchur et al., "Intensity-free learning of temporal point processes", ICLR 2020, section 3.2. Beside
-the paper, every component may have probabilities of the marks of its own, so that the mark depends
-on the gap: p(gap, mark) = sum_c w_c LogNormal_c(gap) P_c(mark). Both marginals stay exact: the gap
-has the mixture, and P(mark) = sum_c w_c P_c(mark).
+Shchur et al., "Intensity-free learning of temporal point processes", ICLR 2020, section 3.2. Other
+than in the paper, every component may have probabilities of the marks of its own, so that the mark
+depends on the gap: p(gap, mark) = sum_c w_c LogNormal_c(gap) P_c(mark). Both marginals stay exact:
+the gap has the mixture, and P(mark) = sum_c w_c P_c(mark).
 """
 
 from __future__ import annotations
@@ -17,28 +17,32 @@ from torch import Tensor, nn
 from edgefold.train.layers.attention import Linear
 
 Mixture = dict[str, Tensor]
-"""`log_weights`, `means`, `log_stds`, each (..., C), of the gap's logarithm, and `log_marks`
-(..., C or 1, K): logarithms of each component's probabilities of the marks, or of those of all."""
+"""Tensors of a mixture of C components by name: `log_weights`, `means` and `log_stds`, each (...,
+C), of the gap's logarithm, and `log_marks`, the logarithms of the probabilities of the marks: (...,
+C, K), or (..., 1, K) where all components share them."""
 
 LEAST_GAP = 1e-6
-"""Shorter gaps, in scaled units, count as this one; two events at the same time have gap 0."""
+"""Shortest gap in scaled units: shorter ones count as this one; two events at the same time have
+gap 0."""
 LOG_STD = (-3.5, 3.0)
-"""Bounds of the logarithm of a component's deviation: none is narrower than 3 % of its gap."""
+"""Bounds of the logarithm of a component's standard deviation: none is narrower than 3 % of its
+gap."""
 FIRST_MEANS = (-6.0, 3.0)
-"""Components begin spread evenly between these logarithms of a gap."""
+"""Logarithms of a gap between which the means of the components are spread evenly at first."""
 N_SECTIONS, N_PASSES, N_NEWTON = 17, 3, 2
-"""How quantiles are searched: each pass keeps one of so many sections of a bracket. Three passes
-leave 1/4913 of it, where two steps of Newton's method reach the last digit of float32."""
+"""Numbers that control the search of quantiles: each pass keeps one of so many sections of a
+bracket. Three passes leave 1/4913 of it, from where two steps of Newton's method reach the last
+digit of float32."""
 
 
 class MarkedLogNormals(nn.Module):
-    """Reads a mixture off what a model knows, (..., D).
+    """Computes a mixture from the features of a model, (..., D), by one linear layer.
 
     Args:
-        n_features: D.
-        n_marks: K.
-        n_components: C.
-        dependent: Whether the components differ in their marks.
+        n_features: D, the number of features.
+        n_marks: K, the number of marks.
+        n_components: C, the number of components.
+        dependent: Whether each component has probabilities of the marks of its own.
     """
 
     def __init__(self, n_features: int, n_marks: int, n_components: int, dependent: bool):
@@ -61,7 +65,7 @@ class MarkedLogNormals(nn.Module):
         return self.mixture(self.linear(features))
 
     def mixture(self, numbers: Tensor) -> Mixture:
-        """The mixture that the last layer's numbers (..., 3 C + K) stand for."""
+        """Return the mixture that the linear layer's numbers (..., 3 C + K) stand for."""
         weights, means, log_stds, marks = numbers.split(self.sizes, -1)
         marks = marks[..., None, :]
         if self.dependent:
@@ -75,7 +79,10 @@ class MarkedLogNormals(nn.Module):
 
 
 def log_density(mixture: Mixture, gap: Tensor, mark: Tensor) -> Tensor:
-    """Log-likelihood in nats of an event of this gap and mark, int64: (...) like both."""
+    """Return the log-likelihood in nats, (...), of events of these gaps and marks.
+
+    Gaps are (...), in scaled units; marks are (...), int64.
+    """
     log_gap = gap.clamp(min=LEAST_GAP).log()
     z = (log_gap[..., None] - mixture["means"]) * torch.exp(-mixture["log_stds"])
     log_marks = mixture["log_marks"]
@@ -86,7 +93,7 @@ def log_density(mixture: Mixture, gap: Tensor, mark: Tensor) -> Tensor:
 
 
 def mark_probabilities(mixture: Mixture) -> Tensor:
-    """Probabilities of the next event's marks, whenever it comes, (..., K)."""
+    """Return the probabilities of the next event's marks, whenever it comes, (..., K)."""
     weights = mixture["log_weights"].exp()
     return (
         (weights[..., None, :] @ mixture["log_marks"].exp())[..., 0, :]
@@ -96,23 +103,24 @@ def mark_probabilities(mixture: Mixture) -> Tensor:
 
 
 def sought(levels: Sequence[float]) -> Tensor:
-    """Return the numbers by which `gap_quantiles` reads its levels, (2, Q).
+    """Return the numbers from which `gap_quantiles` reads its levels, (2, Q), for Q levels.
 
-    erf of the quantiles of the normal distribution over sqrt(2), and these quantiles.
+    They are erf of the quantiles of the normal distribution over sqrt(2), and these quantiles.
     """
     exact = torch.tensor(levels, dtype=torch.float64)
     return torch.stack([2 * exact - 1, torch.special.ndtri(exact)]).float()
 
 
 def gap_quantiles(mixture: Mixture, levels: Tensor) -> Tensor:
-    """The gaps below which the next event comes with these probabilities, (..., Q).
+    """Return the quantiles of the gap in scaled units, (..., Q), for Q levels.
 
-    A quantile of a mixture lies between the least and the largest quantile of its components. That
-    bracket is divided and divided again, for all levels at once, and Newton's method ends it.
+    The next event comes with the probability `level` before this gap is over. A quantile of a
+    mixture lies between the least and the largest quantile of its components. That bracket is
+    divided and divided again, for all levels at once, and Newton's method ends the search.
 
     Args:
-        mixture: Of C components.
-        levels: (2, Q), see `sought`.
+        mixture: Mixture of C components.
+        levels: Levels as `sought` returns them, (2, Q).
     """
     means, log_stds = mixture["means"], mixture["log_stds"]
     weights = mixture["log_weights"].exp()[..., None]  # (..., C, 1)

@@ -1,11 +1,12 @@
-"""Events that come independently of each other, at rates that are learned from the stream.
+"""Model events that come independently of each other, at rates learned from the stream.
 
-A homogeneous Poisson process whose rates are gamma distributed over streams: rate of mark k ~
-Gamma(a_k, b), b in units of time. After n_k events in time T they are Gamma(a_k + n_k, b + T), so
-that the next gap t has the density A B^A / (B + t)^(A + 1) (Lomax), A = sum_k (a_k + n_k) and
-B = b + T, and the mark is k with probability (a_k + n_k) / A, whenever it comes (Gelman et al.,
-Bayesian Data Analysis, 2.6). Training finds a and b by the likelihood of whole streams; with a and
-b large, which it chooses where all streams have the same rates, the rates are constant.
+The model is a homogeneous Poisson process whose rates are gamma distributed over streams: rate of
+mark k ~ Gamma(a_k, b), b in units of time. After n_k events of mark k in time T the rates are
+Gamma(a_k + n_k, b + T), so that the next gap t has the density A B^A / (B + t)^(A + 1) (Lomax),
+where A = sum_k (a_k + n_k) and B = b + T, and the mark is k with probability (a_k + n_k) / A,
+whenever it comes (Gelman et al., Bayesian Data Analysis, 2.6). Training finds a and b by the
+likelihood of whole streams; where all streams have the same rates, training makes a and b large,
+and the rates are then constant.
 
 So that nothing grows for ever, n and T are sums that forget: each event weighs 1 - 1/memory of what
 it weighed before the last one.
@@ -32,17 +33,18 @@ from edgefold.train.settings import require_sizes
 from edgefold.train.states.decayed_sums import decayed_sums
 
 CERTAIN = 1e9
-"""Events that a prior stands for when it shall not move."""
+"""Number of events that a prior stands for, where no stream shall change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonConfig:
-    """The settings.
+    """Holds the settings of a Poisson process.
 
     Attributes:
-        n_marks: K.
-        memory: Events that the rates are learned from; older ones are forgotten little by little.
-        levels: Of the quantiles of the gap.
+        n_marks: K, the number of marks.
+        memory: Number of events from which the rates are learned; older ones are forgotten little
+            by little.
+        levels: Levels of the quantiles of the gap that are predicted.
     """
 
     n_marks: int = 3
@@ -51,7 +53,11 @@ class PoissonConfig:
 
 
 class Poisson(EventModel):
-    """State: the events of each mark, and the time that they took, both forgetting."""
+    """Predicts the next event from the rates of the marks, learned from a prior and the stream.
+
+    State: `counts` (B, K), the events of each mark, and `time` (B, 1), the time that they took;
+    both forget old events.
+    """
 
     name = "poisson"
     presets: ClassVar[Mapping[str, PoissonConfig]] = {"small": PoissonConfig()}
@@ -71,7 +77,7 @@ class Poisson(EventModel):
 
     @classmethod
     def fitted(cls, events: Tensor, n_marks: int) -> Poisson:
-        """The process with constant rates that makes events (n, 2) most likely.
+        """Build the process with constant rates under which events (n, 2) are most likely.
 
         Its prior is so narrow that no stream changes it.
         """
@@ -85,7 +91,7 @@ class Poisson(EventModel):
         return model.eval()
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """Counts (B, K) and time (B, 1) of no event."""
+        """Return the state after no event: counts (B, K) and time (B, 1) of 0."""
         like = self.raw_counts
         return {
             "counts": like.new_zeros(n_streams, self.n_marks),
@@ -93,7 +99,7 @@ class Poisson(EventModel):
         }
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """x (B, 2); see `NextEvent`."""
+        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = self._one_of(mark)
         before = self._log_density(state["counts"], state["time"], gap[:, None], came)
@@ -110,7 +116,7 @@ class Poisson(EventModel):
         return {"counts": counts, "time": time, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, N), of events (B, N, 2)."""
+        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
         gap, mark, _ = self.read(events)
         came, gap = self._one_of(mark), gap[..., None]
         stays = torch.full_like(gap, self.stays)
@@ -118,17 +124,23 @@ class Poisson(EventModel):
         return self._log_density(counts, time, gap, came)[..., 0]
 
     def _one_of(self, mark: Tensor) -> Tensor:
-        """1 at the mark and 0 elsewhere, (..., K)."""
+        """Return rows (..., K) that are 1 at the mark and 0 elsewhere."""
         return (mark[..., None] == torch.arange(self.n_marks, device=mark.device)).to(
             self.raw_counts.dtype
         )
 
     def _posterior(self, counts: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Gamma's parameters: shapes (..., K), and the time that they share, (..., 1)."""
+        """Return the parameters of the rates' gamma distributions after some events.
+
+        They are the shapes a_k + n_k, (..., K), and the time b + T that all rates share, (..., 1).
+        """
         return softplus(self.raw_counts) + counts, softplus(self.raw_time) + time
 
     def _log_density(self, counts: Tensor, time: Tensor, gap: Tensor, came: Tensor) -> Tensor:
-        """Return it of an event after these counts: gap (..., 1) and mark (..., K); (..., 1)."""
+        """Return the log density, (..., 1), in nats, of an event after these counts and time.
+
+        Its gap is (..., 1), its mark `came` (..., K), a row of zeros with a 1.
+        """
         a, b = self._posterior(counts, time)
         total = a.sum(-1, keepdim=True)
         # log of (a_k / A) A B^A / (B + t)^(A + 1), without powers
@@ -140,9 +152,10 @@ class Poisson(EventModel):
 
 
 def _less_one(power: Tensor) -> Tensor:
-    """exp(power) - 1 of positive powers, also on devices: ONNX writes expm1 as that difference.
+    """Return exp(power) - 1 of positive powers, accurate also where ONNX computes it.
 
-    Of a power of 3e-4, which a thousand events leave, the difference keeps four digits.
+    ONNX writes expm1 as that difference. For a power of 3e-4, which a thousand events leave, the
+    difference keeps only four digits.
     """
     half = torch.tanh(power.clamp(max=1.0) / 2)
     return torch.where(power < 1.0, 2 * half / (1 - half), torch.exp(power) - 1)

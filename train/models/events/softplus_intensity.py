@@ -1,19 +1,19 @@
-"""The intensity of a transformer Hawkes process, its integral, and what follows from both.
+"""Compute the intensity of a transformer Hawkes process, its integral, and predictions from them.
 
 Zuo et al., "Transformer Hawkes Process", ICML 2020, eq. 6 and 7: at a time t after the last event
 
     rate_k(t) = scale_k softplus((slope_k t + a_k) / scale_k) + floor_k,
 
-where a_k is read off what the model knows after that event. The paper divides t by the absolute
+where the number a_k is the model's output after that event. The paper divides t by the absolute
 time of the event, which makes the intensity depend on when the stream began; ours does not. The
 floor is ours too: without it and with a slope below 0 there may never be another event, and the gap
-has no quantiles. The log-likelihood of an event of mark k is log rate_k(t) less the integral of all
-rates from 0 to t (eq. 8).
+has no quantiles. The log-likelihood of an event of mark k is log rate_k(t) minus the integral of
+all rates from 0 to t (eq. 8).
 
 With x(u) = (a + slope t u) / scale the integral is t scale times the mean of softplus(x(u)) over u
-from 0 to 1, and softplus(x) = max(x, 0) + log(1 + exp(-|x|)). The mean of the first part is known.
-The second is a bump, which fixed quadrature covers on either side of its peak: so the error is the
-same for any gap and any slope, under 1e-5 of the integral.
+from 0 to 1, and softplus(x) = max(x, 0) + log(1 + exp(-|x|)). The mean of the first part is known
+in closed form. The second part is a bump around x = 0, which fixed quadrature covers on either side
+of its peak: so the error is the same for any gap and any slope, under 1e-5 of the integral.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from torch.nn import functional as F
 from edgefold.train.models.events.event_model import raw_positive
 
 BUMP = 16.0
-"""Beyond this |x| the bump is under 2e-7."""
+"""Largest |x| that quadrature covers: beyond it the bump is under 2e-7."""
 N_NODES = 10
-"""Nodes of Gauss and Legendre's quadrature on each side of the bump."""
+"""Number of nodes of Gauss and Legendre's quadrature on each side of the bump."""
 MARK_LEVELS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.98)
-"""Between the gap's quantiles of these levels each mark's share of the events is computed."""
+"""Levels of quantiles of the gap, which divide time into intervals; in each one, each mark's share
+of the events is computed."""
 LEAST_SLOPE = 1e-6
 LEAST_LOG_GAP = -14.0
-"""Quantiles are sought from here on, about a millionth of a scaled unit."""
+"""Logarithm of the gap from which on quantiles are searched, about a millionth of a scaled unit."""
 N_SECTIONS, N_PASSES, N_NEWTON = 9, 3, 2
-"""How quantiles are searched: each pass keeps one of so many sections of a bracket."""
+"""Numbers that control the search of quantiles: each pass keeps one of so many sections of a
+bracket."""
 
 
 class SoftplusIntensity(nn.Module):
-    """The intensities of K marks between two events.
+    """Computes the intensities (rates) of K marks between two events, and predicts the next event.
 
     Args:
-        n_marks: K.
-        levels: Of the gap's quantiles, Q.
+        n_marks: K, the number of marks.
+        levels: Levels of the Q quantiles of the gap.
     """
 
     borders: Tensor
@@ -75,17 +77,20 @@ class SoftplusIntensity(nn.Module):
             self.register_buffer(name, constant.float(), persistent=False)
 
     def rates(self, a: Tensor, t: Tensor) -> Tensor:
-        """Rates (..., K) of the marks at times t (...) after an event that left a (..., K)."""
+        """Return the rates of the marks, (..., K), at times t (...) after the last event.
+
+        The model's output after that event is a (..., K).
+        """
         scales = F.softplus(self.raw_scales)
         risen = F.softplus((a + self.slopes * t[..., None]) / scales)
         return scales * risen + F.softplus(self.raw_floors)
 
     def expected(self, a: Tensor, t: Tensor) -> Tensor:
-        """The integral of all rates from 0 to t: events to be expected by then, (...)."""
+        """Return the integral of all rates from 0 to t, the expected number of events, (...)."""
         return self.expected_marks(a, t).sum(-1)
 
     def expected_marks(self, a: Tensor, t: Tensor) -> Tensor:
-        """The integral of each rate, (..., K)."""
+        """Return the integral of each mark's rate from 0 to t, (..., K)."""
         scales, t = F.softplus(self.raw_scales), t[..., None]
         start = a / scales
         rise = self.slopes * t / scales
@@ -105,12 +110,16 @@ class SoftplusIntensity(nn.Module):
         return t * (scales * mean + F.softplus(self.raw_floors))
 
     def log_density(self, a: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
-        """Log-likelihood in nats of an event of this gap and mark, int64: (...) like both."""
+        """Return the log-likelihood in nats, (...), of events of these gaps and marks.
+
+        Gaps are (...), in scaled units; marks are (...), int64; a (..., K) comes from the event
+        before.
+        """
         rate = self.rates(a, gap).gather(-1, mark[..., None])[..., 0]
         return rate.log() - self.expected(a, gap)
 
     def forward(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Quantiles of the gap (B, Q), and the marks' probabilities (B, K).
+        """Return the quantiles of the gap, (B, Q), and the probabilities of the marks, (B, K).
 
         The quantiles are where the integral of the rates reaches -log(1 - level). A mark's
         probability is the sum over intervals between quantiles of the gap's probability to lie
@@ -141,6 +150,6 @@ class SoftplusIntensity(nn.Module):
 
 
 def _quadrature(n: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of Gauss and Legendre on (0, 1), float64."""
+    """Return n nodes and weights of Gauss and Legendre's quadrature on (0, 1), in float64."""
     nodes, weights = np.polynomial.legendre.leggauss(n)
     return torch.from_numpy(0.5 + 0.5 * nodes), torch.from_numpy(0.5 * weights)

@@ -1,8 +1,8 @@
-"""THP: the transformer Hawkes process (Zuo et al., ICML 2020), on a window of the last events.
+"""Define THP, the transformer Hawkes process (Zuo et al., ICML 2020), on a window of events.
 
-Causal self-attention reads the events; what it makes of the last one gives the intensities of all
-marks until the next event (`softplus_intensity`), and these the model's own likelihood. Keys and
-values are kept in rings. Where it departs from the paper, and why:
+Causal self-attention reads the last events. Its output for the newest one gives the intensities of
+all marks until the next event (`softplus_intensity`), from which the likelihood follows. Keys and
+values are kept in rings. The model differs from the paper as follows:
 
     the intensity at an event   is that of the state before it; the published code evaluates it with
                                 a state that has seen the event, so that its likelihoods are leaks
@@ -40,22 +40,23 @@ from edgefold.train.models.events.softplus_intensity import SoftplusIntensity
 from edgefold.train.settings import require_sizes
 
 CHUNK = 128
-"""Queries of a sequence that attend at once in training: scores of all would grow as N^2."""
+"""Number of queries of a sequence that attend at once in training: scores of all would grow as
+N^2."""
 HIDDEN_SCORE = -1e9
 """Score of events that a query does not see; their weight is exactly 0."""
 RATES = (0.02, 5.0)
-"""Heads begin to forget at rates between these, a unit of scaled time."""
+"""Lowest and highest rate at which heads forget at first, for a unit of scaled time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThpConfig:
-    """The settings.
+    """Holds the settings of a THP.
 
     Attributes:
-        n_marks: K.
-        n_layers, width, n_heads, feedforward: Of the transformer; width / n_heads is even.
-        window: Events before its own that a layer sees.
-        levels: Of the quantiles of the gap.
+        n_marks: K, the number of marks.
+        n_layers, width, n_heads, feedforward: Sizes of the transformer; width / n_heads is even.
+        window: Number of events before its own that a layer sees.
+        levels: Levels of the quantiles of the gap that are predicted.
     """
 
     n_marks: int = 3
@@ -73,11 +74,12 @@ class ThpConfig:
 
 
 class Thp(EventModel):
-    """Layers of attention and feed-forward, normalised first, and the intensities' numbers.
+    """Predicts the next event by pre-norm layers of attention and feed-forward over a window.
 
-    State: per layer k the rings `keys_k` and `values_k` (B, H, R, D/H); the ring `ticks_seen`
-    (B, R), the times of the events in them; `ticks` (B,), the time; `n_events` (B,); and
-    `intensity` (B, K), what the last event left, by which the coming one is scored.
+    State: per layer k the rings `keys_k` and `values_k` (B, H, R, D/H), where R is the window; the
+    ring `ticks_seen` (B, R), the times of the events in them; `ticks` (B,), the present time;
+    `n_events` (B,); and `intensity` (B, K), the output for the last event, by which the next one is
+    scored.
     """
 
     name = "thp"
@@ -127,14 +129,17 @@ class Thp(EventModel):
         }
 
     def tokens(self, gap: Tensor, mark: Tensor) -> Tensor:
-        """Embedded events, (..., D)."""
+        """Embed events of these gaps and marks, (...): return (..., D)."""
         log_gap = gap.clamp(min=LEAST_GAP).log()[..., None]
         hidden = torch.relu(self.gap_layer(log_gap) + self.mark_layer(mark))
         token: Tensor = self.token_layer(hidden)
         return token
 
     def turned(self, ticks: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of times (B, N), (B, H, N, D/H); each head has its periods."""
+        """Return the cosines and signed sines that rotate queries and keys of times (B, N).
+
+        Both are (B, H, N, D/H); each head has periods of its own. Times are in ticks.
+        """
         angles = self.times.angles(ticks).unflatten(-1, (-1, self.config.n_heads))
         angles = angles.permute(0, 3, 1, 2).repeat(1, 1, 1, 2)
         return angles.cos(), angles.sin() * self.sign
@@ -142,7 +147,10 @@ class Thp(EventModel):
     def attended(
         self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Layer k's queries, keys and values of events (B, N, D), turned, (B, H, N, D/H)."""
+        """Return layer k's queries, keys and values of events (B, N, D), each (B, H, N, D/H).
+
+        Queries and keys are rotated by `turns`, the cosines and sines of `turned`.
+        """
         layer = cast(Attention, self.attention[k])
         query, (key, value) = layer.queries(hidden), layer.keys_values(hidden)
         cosines, sines = turns
@@ -150,13 +158,14 @@ class Thp(EventModel):
         return query, key, value
 
     def behind(self, k: int, hidden: Tensor, scores: Tensor, *values: Tensor) -> Tensor:
-        """Return events (B, N, D) behind layer k.
+        """Return the rows of events after layer k, (B, N, D).
 
         Args:
-            k: The layer.
-            hidden: (B, N, D).
-            scores: (B, H, N, n), of all events that are attended to.
-            values: (B, H, n_i, D/H) each, or (B, H, N, D/H), of one score each; together n.
+            k: Number of the layer.
+            hidden: Rows of the events before the layer, (B, N, D).
+            scores: Scores of all n events that are attended to, (B, H, N, n).
+            values: Values of these events, each (B, H, n_i, D/H), n together, or (B, H, N, D/H) for
+                a single score of each query.
         """
         silent = torch.zeros_like(scores[..., :1])
         weights = torch.softmax(torch.cat([scores, silent], -1), -1)
@@ -169,7 +178,7 @@ class Thp(EventModel):
         return following
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """x (B, 2); see `NextEvent`."""
+        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = self.intensity.log_density(state["intensity"], gap, mark)
         gap, n_events = gap.clamp(max=LONGEST_GAP), state["n_events"]
@@ -205,7 +214,7 @@ class Thp(EventModel):
         }, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, N), of events (B, N, 2)."""
+        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
         gap, mark, _ = self.read(events)
         seen = gap[:, :-1].clamp(max=LONGEST_GAP)
         ticks = self.times.along(seen)
@@ -217,7 +226,7 @@ class Thp(EventModel):
         return self.intensity.log_density(torch.cat([start, left], 1), gap, mark)
 
     def _along(self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor], ticks: Tensor) -> Tensor:
-        """Return whole sequences (B, N, D) behind layer k, a chunk of queries after the other."""
+        """Return whole sequences of rows (B, N, D) after layer k, computed in chunks of queries."""
         query, key, value = self.attended(k, hidden, turns)
         rates, n_events = self.log_rates[k].exp()[:, None, None], hidden.shape[1]
         number, chunks = torch.arange(n_events, device=hidden.device), []

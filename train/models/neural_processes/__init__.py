@@ -1,1 +1,1 @@
-"""Neural processes that pool or attend: CNP, NP, BNP, CANP, ANP, BANP and ConvCNP."""
+"""Hold neural processes that pool or attend: CNP, NP, BNP, CANP, ANP, BANP and ConvCNP."""

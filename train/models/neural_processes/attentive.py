@@ -1,9 +1,10 @@
-"""CANP and ANP: encoders that keep the points of a context, and whose targets attend to them.
+"""Define CANP and ANP, which keep the points of a context; targets attend to the points.
 
-Points are kept, because self-attention mixes them: the state is a buffer of fixed capacity. An
-update costs the same at any N and computes only what belongs to its point. `refresh` does the
-rest: the self-attention of both encoders over all points, O(N^2) in time, and its layers, O(N). A
-query of M targets costs O(M N), and decodes each target once for each sample of a latent.
+The two encoders are called path 1 and path 2 (`attentive_layers`). Points are kept, because
+self-attention mixes them: the state is a buffer of fixed capacity. An update costs the same at any
+N and computes only what belongs to its point. `refresh` does the rest: the self-attention of both
+encoders over all points, O(N^2) in time, and its layers, O(N). A query of M targets costs O(M N),
+and decodes each target once for each sample of a latent.
 
 The form for a device does as little as possible:
 
@@ -62,7 +63,7 @@ from edgefold.train.states.point_buffer import PointBuffer
 
 @dataclass(frozen=True, slots=True)
 class CanpConfig(SizedConfig):
-    """The shape of a CANP, and how many points it keeps."""
+    """Holds the sizes of a CANP, and how many points it keeps."""
 
     n_inputs: int = 1
     n_outputs: int = 1
@@ -74,10 +75,10 @@ class CanpConfig(SizedConfig):
 
 @dataclass(frozen=True, slots=True)
 class SampledConfig(CanpConfig):
-    """The shape of an ANP or a BANP, how many points it keeps, and its samples.
+    """Holds the sizes of an ANP or a BANP, how many points it keeps, and its samples.
 
-    `n_samples`, of the latent or bootstraps, are those of a prediction, 50 in the papers'
-    evaluation; `n_train_samples` those of training.
+    `n_samples` is the number of samples of the latent, or of bootstraps, in a prediction; the
+    papers evaluate with 50. `n_train_samples` is their number in training.
     """
 
     n_samples: int = 50
@@ -85,7 +86,7 @@ class SampledConfig(CanpConfig):
 
 
 class AttentiveProcess(NeuralProcess, PointsModel):
-    """A process whose targets attend to the points of the context.
+    """Predicts targets that attend to the points of the context; a base class.
 
     State, per stream: `points` (B, slots, 7, D), the rows that belong to each point (see
     `attentive_layers`), and `count`; with bootstraps `raw` (B, slots, X + Y), the points
@@ -105,7 +106,10 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         self.ordered |= bootstraps  # a bootstrap's draws depend on the places of points
 
     def raw_rows(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the points themselves, where bootstraps need them."""
+        """Return the shape of the row that keeps a point itself, by tensor name.
+
+        It is empty without bootstraps: only they need this row.
+        """
         return {"raw": (self.n_inputs + self.n_outputs,)} if self.sampling == "bootstrap" else {}
 
     def empty_state(self, n_streams: int) -> State:
@@ -126,7 +130,7 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         return self.decoder.part(self.encoders.at(cache, x)) + self.decoder.inputs(x)
 
     def at_once(self, x: Tensor, y: Tensor, mask: Tensor) -> Context:
-        """Return the context of a batch's points, for training."""
+        """Return the context of a batch's points, x (B, N, X) and y (B, N, Y), for training."""
         return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
 
     def forward(
@@ -147,11 +151,11 @@ class AttentiveProcess(NeuralProcess, PointsModel):
 
 
 class AttentiveOnDevice(DeviceForm):
-    """A CANP or an ANP for a fixed number of streams.
+    """Runs a CANP or an ANP on a device, for a fixed number of streams.
 
-    State, per stream: `ROWS` (B, slots, D) and `count`, with samples `seed`. Cache: `keys`
-    (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H); `hidden` (B, 1, D), or (B, 1, S, D) with
-    a latent, what path 2 adds to the decoder's first layer.
+    State, per stream: the rows named in `ROWS`, each (B, slots, D), and `count`, with samples also
+    `seed`. Cache: `keys` (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H); `hidden` (B, 1,
+    D), or (B, 1, S, D) with a latent, the share of path 2 in the decoder's first layer.
     """
 
     of_latent: Tensor
@@ -219,7 +223,10 @@ class AttentiveOnDevice(DeviceForm):
         }
 
     def pooled(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Return the hidden layer behind each context's weighted mean of rows: (contexts, D)."""
+        """Average the rows of each context and return the hidden layer after it, (contexts, D).
+
+        `weight` is how often each row counts.
+        """
         weight = weight.reshape(-1, 1, self.n_slots)
         total = (weight @ rows.view(len(weight), self.n_slots, -1))[:, 0]
         return torch.relu(self.after(total / weight.sum(-1).clamp(min=1.0)))

@@ -1,12 +1,14 @@
-"""The two encoders of CANP, ANP and BANP (Kim et al. 2019), and the rows that serve both.
+"""Define the two encoders of CANP, ANP and BANP (Kim et al. 2019), and the rows they share.
 
     path 1   point -> MLP -> self-attention -> value   targets attend to the values, by x only
              x     -> MLP -> key, query
     path 2   point -> MLP -> self-attention -> mean over the points -> MLP
 
-All that belongs to one point only is computed when the point comes, and kept: both paths' queries,
-keys and values of self-attention, and the key that targets look for. The rest depends on all
+All that depends on one point only is computed when the point comes, and kept: both paths' queries,
+keys and values of self-attention, and the key for the targets' queries. The rest depends on all
 points.
+
+Letters of shapes: B streams, N points, M targets, X inputs, Y outputs, H heads, D width.
 """
 
 from __future__ import annotations
@@ -32,30 +34,30 @@ from edgefold.train.models.neural_processes.neural_process import Context
 from edgefold.train.models.neural_processes.np_layers import masked
 
 N_KEPT = 7
-"""A point keeps so many rows of width D: query, key, value of path 1, those of path 2, and the
-key."""
+"""Number of rows of width D that are kept of a point: query, key and value of path 1, those of path
+2, and the key for targets."""
 
 HIDDEN = -1e9
-"""The logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
+"""Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
 
 UNSEEN = math.exp(-NEGLIGIBLE)
-"""An empty slot that holds a copy of a point counts so often."""
+"""Weight of an empty slot, which holds a copy of a point: it counts so many times."""
 
 FOUND = ("keys", "values", "log_weight")
-"""Cache entries that a query attends to."""
+"""Names of the cache entries to which a query attends."""
 
 
 def log_weight(weight: Tensor) -> Tensor:
-    """Return numbers (..., 1, 1, N) which make points count `weight` (..., N) times.
+    """Return numbers for scores, (..., 1, 1, N), that make points count `weight` (..., N) times.
 
-    They are added to scores.
+    They are added to the scores.
     """
     logs = torch.where(weight > 0, torch.log(weight.clamp(min=UNSEEN)), HIDDEN)
     return logs[..., None, None, :]
 
 
 def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill the empty slots of a buffer's points (B, N, ...); return them and their weights, (B, N).
+    """Fill the empty slots of a buffer's points (B, N, ...); return points and weights (B, N).
 
     Empty slots become copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
     below a real one and no weight is a denormal number.
@@ -65,7 +67,7 @@ def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ResidualAttention(nn.Module):
-    """Attention of the published form: the query is added, and layer norms come last.
+    """Attends as published: the query is added to the result, and layer norms come last.
 
     The equations are 6 and 7 of Lee et al. (2019): h = LN(q + attended), then LN(h + relu(W h)).
     """
@@ -82,14 +84,14 @@ class ResidualAttention(nn.Module):
         self.scale = 1 / math.sqrt(width // n_heads)
 
     def keys(self, rows: Tensor) -> Tensor:
-        """Return scaled keys (..., D): scores are plain products."""
+        """Return the keys of rows, (..., D), scaled: scores are plain products with queries."""
         keys: Tensor = self.k(rows) * self.scale
         return keys
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, log_weight: Tensor) -> Tensor:
-        """Attend from q (..., M, D) to k and v (..., N, D): (..., M, D).
+        """Attend from queries q (..., M, D) to keys k and values v (..., N, D): return (..., M, D).
 
-        `log_weight` is (..., 1, 1, N).
+        `log_weight` (..., 1, 1, N) is that of the function `log_weight`.
         """
         heads = [*(split_heads(rows, self.n_heads) for rows in (q, k, v)), log_weight]
         lead = torch.broadcast_shapes(*(part.shape[:-3] for part in heads))
@@ -101,7 +103,7 @@ class ResidualAttention(nn.Module):
         return self.after(q, join_heads(attended.unflatten(0, lead)))
 
     def after(self, q: Tensor, attended: Tensor) -> Tensor:
-        """Finish the layer row by row after its attention."""
+        """Apply the part of the layer after its attention, row by row; return (..., M, D)."""
         rows = self.norm(q + attended)
         finished: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
         return finished
@@ -116,13 +118,13 @@ class EncoderPath(nn.Module):
         self.attention = ResidualAttention(width, n_heads)
 
     def points(self, points: Tensor) -> list[Tensor]:
-        """Return query, key and value of each point, (..., D) each."""
+        """Return query, key and value of each of the points (..., X + Y), each (..., D)."""
         rows, of = torch.relu(self.embed(points)), self.attention
         return [of.q(rows), of.keys(rows), of.v(rows)]
 
 
 class AttentiveEncoders(nn.Module):
-    """Both encoders, paths 1 and 2; path 2 gives out `n_pooled` numbers."""
+    """Holds both encoders, paths 1 and 2; path 2 returns `n_pooled` numbers."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
         super().__init__()
@@ -141,20 +143,20 @@ class AttentiveEncoders(nn.Module):
         )
 
     def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Return rows (B, N, N_KEPT, D) with zeros where a mask (B, N) is false, and weights."""
+        """Return rows (B, N, N_KEPT, D), 0 where mask (B, N) is False, and weights (B, N)."""
         return masked(rows, mask), mask.float()
 
     def found(self, points: Tensor, weight: Tensor) -> Cache:
-        """Return what targets attend to.
+        """Return the keys, values and weights to which targets attend.
 
         Args:
-            points: (..., N, N_KEPT, D), zeros in empty rows.
-            weight: How often each point counts, (..., N); a bootstrap counts some twice. Less
-                than 1 is an empty slot.
+            points: Rows kept of the points, (..., N, N_KEPT, D); zeros for empty slots.
+            weight: Number of times that each point counts, (..., N); a bootstrap counts some twice.
+                A weight below 1 marks an empty slot.
 
         Returns:
             `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
-            are 0: the prior.
+                are 0: the prior.
         """
         q, k, v, keys = (points[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
         logs = log_weight(weight)
@@ -171,38 +173,40 @@ class AttentiveEncoders(nn.Module):
         return encoded[..., None, :]
 
     def queries(self, x: Tensor) -> Tensor:
-        """Return queries (..., D) of targets x (..., X)."""
+        """Return the queries (..., D) of targets at x (..., X)."""
         queries: Tensor = self.cross.q(self.of_inputs(x))
         return queries
 
     def at(self, context: Cache, x: Tensor) -> Tensor:
-        """Attend from targets x (..., M, X) to the context: (..., M, D)."""
+        """Attend from targets x (..., M, X) to the context: return (..., M, D)."""
         return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))
 
 
 ROWS = ("rows_cross", "rows_pooled", "rows_x")
-"""Rows (D,) that a device keeps of a point."""
+"""Names of the rows (D,) that a device keeps of a point."""
 
 
 def without_bias(linear: Linear) -> Weights:
-    """Return the weights of a layer that has no bias."""
+    """Return the weights of a layer that has no bias, with a bias of 0."""
     weight = linear.weight.double()
     return weight, weight.new_zeros(weight.shape[-1])
 
 
 def norm_on_device(norm: LayerNorm) -> LayerNorm:
-    """Return a copy that is not a part of the model."""
+    """Return a copy of a layer norm, with parameters of its own."""
     copy = LayerNorm(len(norm.weight))
     copy.load_state_dict(norm.state_dict())
     return copy
 
 
 class ResidualAttentionOnDevice(nn.Module):
-    """Attention of the published form, to rows (B*N, D) of the buffer.
+    """Attends in the published form to the rows (B*N, D) of a buffer, on a device.
 
     Args:
-        layer: The trained form.
-        before: A linear layer between rows and the layers of queries and keys, if there is one.
+        layer: The trained layer.
+        n_streams: B.
+        before: Weights of a linear layer between rows and the layers of queries and keys, if there
+            is one.
     """
 
     def __init__(self, layer: ResidualAttention, n_streams: int, before: Weights | None = None):
@@ -216,22 +220,22 @@ class ResidualAttentionOnDevice(nn.Module):
         self.norm, self.out_norm = norm_on_device(layer.norm), norm_on_device(layer.out_norm)
 
     def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend from rows (rows, D) to keys and values: (rows, D)."""
+        """Attend from rows (rows, D) to keys and values: return (rows, D)."""
         attended = self.kernel.attended(self.kernel.queries(rows), keys, values)
         return self.after(self.residual(rows) + attended)
 
     def after(self, total: Tensor) -> Tensor:
-        """Finish the layer row by row after its attention: (rows, D)."""
+        """Apply the part of the layer after its attention, row by row: return (rows, D)."""
         hidden = self.norm(total)
         return self.out_norm(hidden + torch.relu(self.out(hidden)))
 
     def among(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Attend among the rows themselves."""
+        """Let the rows (B*N, D) of each buffer attend to each other: return (B*N, D)."""
         return self(rows, *self.kernel.keys_values(rows, slots))
 
 
 class EmbeddingsOnDevice(nn.Module):
-    """Maps points to the rows that are kept of them."""
+    """Computes the rows that a device keeps of points."""
 
     def __init__(self, paths: tuple[EncoderPath, EncoderPath], of_inputs: Weights, n_outputs: int):
         super().__init__()
@@ -244,7 +248,7 @@ class EmbeddingsOnDevice(nn.Module):
         self.second = nn.ModuleList(Affine(own[1]) for own in layers)
 
     def forward(self, points: Tensor) -> list[Tensor]:
-        """Return `ROWS`, (rows, D) each, of points (rows, X + Y)."""
+        """Return the three rows `ROWS` of points (rows, X + Y), each (rows, D)."""
         *halves, of_x = torch.relu(self.first(points)).chunk(3, -1)
         pairs = zip(self.second, halves, strict=True)
         return [*(torch.relu(layer(half)) for layer, half in pairs), of_x]

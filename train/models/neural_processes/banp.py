@@ -1,6 +1,7 @@
-"""BANP: the bootstrapping attentive neural process (Lee et al. 2020, section 4).
+"""Define BANP, the bootstrapping attentive neural process (Lee et al. 2020, section 4).
 
-CANP predicts with the doubt of several bootstraps, in the two stages that the paper gives:
+It is a CANP whose doubt comes from several bootstraps, that is random resamplings of the context,
+in the two stages of the paper:
 
     context -> resampled in pairs -> CANP predicts the whole context -> residuals
     residuals -> resampled -> added to the predictions -> a context of its own for each bootstrap
@@ -13,9 +14,9 @@ number of points: the same seed and points give the same prediction on every mac
 A point that a resampled context holds twice counts twice in each softmax and mean, which is the
 same and shares the scores among bootstraps. How often it is held is a Poisson number of mean 1, as
 in `pooling`: given their sum, such numbers are a resampling's. Keys depend on x only: a query
-computes its attention weights once for all bootstraps (see below).
+computes its attention weights once for all bootstraps.
 
-On a device it keeps what CANP keeps there, and the points themselves. S bootstraps share:
+On a device the state is that of CANP there, and the points themselves. S bootstraps share:
 
     stage 1   a bootstrap counts the context's points again, so that queries, keys and scores are
               the same for all: exponentials of scores are taken once, and one product by values
@@ -60,10 +61,10 @@ from edgefold.train.states.seeded_draws import bootstrap_counts, bootstrap_place
 
 
 class Draws(NamedTuple):
-    """The draws of S bootstraps, by a stream's seed: see `seeded_draws`.
+    """Holds the draws of S bootstraps, computed from a stream's seed (`seeded_draws`).
 
     Attributes:
-        counts: How often the first stage draws each point, (B, S, N).
+        counts: Number of times that the first stage draws each point, (B, S, N).
         places: Place of the point whose residual the second stage gives to each point, (B, S, N).
     """
 
@@ -72,17 +73,20 @@ class Draws(NamedTuple):
 
     @classmethod
     def of(cls, visible: Tensor, seed: Tensor, n_samples: int) -> Draws:
-        """Draw for seeds (B,) from the places that hold a point, (B, N), the first ones."""
+        """Draw for seeds (B,) from the points that exist, where visible (B, N) is True.
+
+        These are in the first places.
+        """
         arguments = visible, seed, n_samples
         return cls(bootstrap_counts(*arguments), bootstrap_places(*arguments))
 
 
 class BootstrappedProcess(AttentiveProcess):
-    """An attentive process with a decoder that also takes the encoding of a bootstrap.
+    """Predicts as BANP: the decoder also reads the encoding of a bootstrap.
 
     Cache: keys, values and weights of the cross attention, whose values are (B, 1 + S, slots, D),
-    first those of the context itself; and `hidden` (B, S, 1, D), what the pooled encodings add to
-    the decoder's first layer.
+    first those of the context itself; and `hidden` (B, S, 1, D), the share of the pooled encodings
+    in the decoder's first layer.
     """
 
     def refresh(self, state: State) -> Cache:
@@ -94,10 +98,10 @@ class BootstrappedProcess(AttentiveProcess):
         """Return the cache of a context and its bootstraps.
 
         Args:
-            points: The rows that are kept of each point, (B, N, N_KEPT, D).
-            raw: The points themselves, (B, N, X + Y).
-            weight: 1 in the first places, 0 in empty ones, (B, N).
-            draws: The draws of the bootstraps.
+            points: Rows that are kept of each point, (B, N, N_KEPT, D).
+            raw: Inputs and outputs of the points, (B, N, X + Y).
+            weight: 1 for places with a point, which are the first ones, 0 for empty ones, (B, N).
+            draws: Draws of the bootstraps.
         """
         points, raw, weight = points[:, None], raw[:, None], weight[:, None]
         x, y = raw.split([self.n_inputs, self.n_outputs], -1)
@@ -136,7 +140,11 @@ class BootstrappedProcess(AttentiveProcess):
         return _targets_first(self.decoder.answer(hidden))
 
     def _hidden(self, cache: Cache, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the first layer without bootstraps (B, 1, M, D), and with (B, S, M, D)."""
+        """Compute the decoder's first layer for targets x (B, M, X).
+
+        Returns:
+            The layer without bootstraps, (B, 1, M, D), and with them, (B, S, M, D).
+        """
         x = x[:, None]
         attended = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
         base = self.decoder.part(attended[:, :1], 0) + self.decoder.inputs(x)
@@ -152,12 +160,12 @@ class BootstrappedProcess(AttentiveProcess):
         return self.query(self._whole(x, y, mask, draws), x_target)
 
     def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:
-        """Return the cache of a batch's context."""
+        """Return the cache of the context of a batch: x (B, N, X), y (B, N, Y), mask (B, N)."""
         points, weight = self.at_once(x, y, mask)
         return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, draws)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the published loss: with bootstraps, plus without."""
+        """Return the published loss: that with bootstraps, plus that without."""
         points = AllPoints.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
         seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
@@ -173,12 +181,15 @@ class BootstrappedProcess(AttentiveProcess):
 
 
 def _targets_first(prediction: Prediction) -> Prediction:
-    """Turn a prediction (B, S, M, Y) into (B, M, S, Y)."""
+    """Reorder the tensors of a prediction from (B, S, M, Y) to (B, M, S, Y)."""
     return {name: part.transpose(1, 2) for name, part in prediction.items()}
 
 
 def _real_first(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Put points in the places that a buffer gives them: those that a mask hides come last."""
+    """Order points as a buffer does: real ones come first, those that a mask hides last.
+
+    Return x, y and the mask in this order.
+    """
     if mask is None:
         return x, y, every_row(x, mask)
     order = torch.argsort(~mask, dim=1, stable=True)
@@ -187,8 +198,8 @@ def _real_first(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tens
 
 
 LEAST_EXPONENT = {"float32": -80.0, "float16": -9.0}
-"""Exponentials are at least e to this: a bootstrap may hold none of the points with the greatest
-scores, and divides by the sum of what is left."""
+"""Least exponent of attention weights, by type: a bootstrap may hold none of the points with the
+greatest scores, and divides by the sum of the weights that remain."""
 
 
 def exponentials(scores: Tensor, least: float) -> Tensor:
@@ -197,7 +208,7 @@ def exponentials(scores: Tensor, least: float) -> Tensor:
 
 
 class BanpOnDevice(AttentiveOnDevice):
-    """A BANP for a fixed number of streams.
+    """Runs a BANP on a device, for a fixed number of streams.
 
     State, per stream: that of `AttentiveOnDevice`, `raw` (B, slots, X + Y), and `seed`. Cache:
     `keys` (B, H, D/H + 1, slots); `values` (B, H, slots, (1 + S) D/H), first those of the context
@@ -237,13 +248,13 @@ class BanpOnDevice(AttentiveOnDevice):
         }
 
     def values(self, rows: Tensor) -> Tensor:
-        """Return the values of several contexts' rows (B*S*N, D): (B, H, N, S, D/H)."""
+        """Return the values (B, H, N, S, D/H) of the rows (B*S*N, D) of S contexts."""
         values = self.cross.kernel.v(rows)
         return values.view(self.n_streams, -1, self.n_slots, *self.heads).permute(0, 3, 2, 1, 4)
 
     @property
     def heads(self) -> tuple[int, int]:
-        """Return H and D/H."""
+        """Return the number of heads, H, and the width of a head, D/H."""
         return self.cross.kernel.n_heads, self.cross.kernel.head
 
     def bootstrapped_points(self, state: State, visible: Tensor, slots: Slots) -> Tensor:
@@ -275,14 +286,14 @@ class BanpOnDevice(AttentiveOnDevice):
         counts: Tensor,
         values: Tensor | None = None,
     ) -> Tensor:
-        """Attend with other counts of points, (B*S*N, D).
+        """Attend where each bootstrap counts the points differently: return (B*S*N, D).
 
         Args:
-            layer: The attention.
+            layer: Attention that is applied.
             rows: Rows of the buffer, (B*N, D).
             slots: Slots of the buffer.
-            counts: How often each point counts, (B, S, N).
-            values: Values of each bootstrap, (B, H, N, S, D/H); by default those of the rows.
+            counts: Number of times that each bootstrap counts each point, (B, S, N).
+            values: Values of each bootstrap, (B, H, N, S, D/H); by default the values of the rows.
         """
         of, size = self.cross.kernel, (self.n_streams, self.n_slots)
         kernel = layer.kernel
@@ -302,7 +313,7 @@ class BanpOnDevice(AttentiveOnDevice):
         return layer.after((attended + residual).flatten(0, 2))
 
     def exponentials(self, scores: Tensor) -> Tensor:
-        """Return `exponentials` of this file, with the least one of this type."""
+        """Return the function `exponentials` of scores, with the least exponent of this type."""
         return exponentials(scores, self.least)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:

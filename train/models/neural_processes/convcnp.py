@@ -1,13 +1,14 @@
-"""ConvCNP: the convolutional conditional neural process (Gordon et al. 2020), in 1-D and 2-D.
+"""Define ConvCNP, the convolutional conditional neural process (Gordon et al. 2020).
 
     update    SetConv: each point adds a Gaussian bump to a fixed grid, once for the density and
               once for each output's signal; the state is the sum
     refresh   a UNet over the grid
     query     SetConv back: bumps around the targets weigh the UNet's outputs
 
-The published code lays a new grid over each task's points. Here the grid is fixed and spans the
-model's input range with a margin; beyond it a prediction tends to a constant. An update writes the
-whole grid. An axis of a 2-D grid has weights of its own, whose outer product is a bump.
+The grid is 1-D or 2-D. The published code lays a new grid over each task's points. Here it is fixed
+and spans the model's input range with a margin; beyond it a prediction tends to a constant. An
+update writes the whole grid. An axis of a 2-D grid has weights of its own, whose outer product is a
+bump.
 
 What else differs from the published code: the UNet reads log(1 + density), because a density grows
 with every point of an endless stream; one length scale for all channels of a SetConv; the last
@@ -42,16 +43,17 @@ from edgefold.train.states.running_sums import (
 LEAST_STD = 0.01
 """Least standard deviation of a prediction."""
 LEAST_EXPONENT = -80.0
-"""Smaller powers of e are close to the least normal float32, which many cores compute slowly."""
+"""Least exponent of a bump: smaller powers of e are close to the least normal float32, which many
+cores compute slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvCnpConfig:
-    """The grid and the UNet of a ConvCNP.
+    """Holds the sizes of the grid and the UNet of a ConvCNP.
 
     The grid has `points_per_unit` nodes a unit of scaled x, from `input_low` - `margin` to
     `input_high` + `margin` at least, along each of the 1 or 2 inputs. Each of `n_halvings` layers
-    halves the grid; `channels` is the width of the first.
+    halves the grid; `channels` is the number of channels of the first layer.
     """
 
     n_inputs: int = 1
@@ -75,17 +77,17 @@ class ConvCnpConfig:
 
     @property
     def n_nodes(self) -> int:
-        """G, the nodes along an axis: a multiple of what the UNet can halve."""
+        """Return G, the number of nodes along an axis: a multiple of what the UNet can halve."""
         span = self.input_high - self.input_low + 2 * self.margin
         multiple: int = 2**self.n_halvings
         return math.ceil(span * self.points_per_unit / multiple) * multiple
 
 
 class UNet(nn.Module):
-    """The published UNet (appendix of Gordon et al. 2020): (B, C, *grid) -> (B, 2C, *grid).
+    """Maps (B, C, *grid) to (B, 2C, *grid) by the UNet of Gordon et al. (2020, appendix).
 
-    Convolutions of stride 2 lead down, transposed ones up; each level's input joins its output.
-    The channels double at every second level.
+    Convolutions of stride 2 lead down, transposed ones up; each level's input joins its output. The
+    channels double at every second level.
     """
 
     def __init__(self, n_axes: int, channels: int, n_halvings: int, kernel: int):
@@ -122,10 +124,10 @@ class UNet(nn.Module):
 
 
 class ConvCnp(StreamingModel):
-    """SetConv, UNet, SetConv.
+    """Predicts from a grid on which points add up: SetConv, UNet, SetConv.
 
-    State: `sums` (B, 1 + Y, *grid), density and signals. Cache: `told` (B, 2Y, *grid), the nodes'
-    shares of means and deviations.
+    State: `sums` (B, 1 + Y, *grid), the density of points and the signals of outputs. Cache: `told`
+    (B, 2Y, *grid), the output of the UNet: the nodes' shares of means and deviations.
     """
 
     nodes: Tensor
@@ -144,7 +146,8 @@ class ConvCnp(StreamingModel):
             input_high=1,
         ),
     }
-    """`paper` is ConvCNPXL. `image` has a node for each pixel of 32 x 32 between -1 and 1."""
+    """Settings by name: `paper` is ConvCNPXL. `image` has a node for each pixel of 32 x 32 between
+    -1 and 1."""
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "paper": {"steps": 100_000, "learning_rate": 1e-3}
     }
@@ -173,18 +176,21 @@ class ConvCnp(StreamingModel):
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
-        """(1 + Y, *grid)."""
+        """Return the shape of one stream's grid, (1 + Y, *grid)."""
         return (1 + self.n_outputs, *(self.config.n_nodes,) * self.n_inputs)
 
     def bumps(self, x: Tensor, log_length: Tensor) -> list[Tensor]:
-        """Gaussian weights of the nodes around inputs (B, U, X): for each axis, (B, U, G)."""
+        """Return the Gaussian weights of the nodes around inputs x (B, U, X).
+
+        There is one tensor (B, U, G) for each axis, with G nodes.
+        """
         factor = -0.5 * torch.exp(-2 * log_length)
         least = LEAST_EXPONENT / self.n_inputs
         apart = (column - self.nodes for column in x.split(1, -1))
         return [torch.exp((factor * (d * d)).clamp(min=least)) for d in apart]
 
     def bumps_of(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return what points (B, U, X), (B, U, Y) add to the state, (B, 1 + Y, *grid)."""
+        """Return what points x (B, U, X), y (B, U, Y) add to the state, (B, 1 + Y, *grid)."""
         values = F.pad(y, (1, 0), value=1.0)  # (B, U, 1 + Y)
         if mask is not None:
             x, values = (torch.where(mask[..., None], rows, 0.0) for rows in (x, values))
@@ -204,7 +210,7 @@ class ConvCnp(StreamingModel):
         return {"told": self.told(state["sums"])}
 
     def told(self, sums: Tensor) -> Tensor:
-        """The UNet's outputs, (B, 2Y, *grid), from the sums over all points."""
+        """Compute the UNet's outputs, (B, 2Y, *grid), from the sums over all points."""
         density, signals = sums[:, :1], sums[:, 1:]
         known = torch.cat([torch.log1p(density), signals / (density + 1e-8)], 1)
         hidden = self.unet(torch.sigmoid(self.first(known)))
@@ -232,7 +238,7 @@ class ConvCnp(StreamingModel):
 
 
 class ConvCnpOnDevice(DeviceForm):
-    """A ConvCNP whose state is the sums of `running_sums`, (B, 1 + Y, *grid)."""
+    """Runs a ConvCNP on a device; its state is the sums of `running_sums`, (B, 1 + Y, *grid)."""
 
     consolidate_every = CONSOLIDATE_EVERY
 

@@ -1,13 +1,13 @@
-"""The six classical neural processes, a grid of encoders and samplings (see `neural_process`).
+"""Define the six classical neural processes, a grid of encoders and samplings.
 
                  none                  latent              bootstrap
     pooling      CNP    215,682        NP    232,194       BNP    248,450
     attentive    CANP   331,906        ANP   348,418       BANP   364,674
 
-The numbers are parameters at the size of the 1-D task. CNP: Garnelo et al. 2018a; NP: Garnelo et
-al. 2018b; CANP, ANP: Kim et al. 2019; BNP, BANP: Lee et al. 2020. All are as the later papers
-compare them; `published` begins with log-likelihoods under RBF and Matern 5/2, table 4 of Feng et
-al. 2024.
+`neural_process` explains the grid. The numbers count parameters at the size of the 1-D task. CNP:
+Garnelo et al. 2018a; NP: Garnelo et al. 2018b; CANP, ANP: Kim et al. 2019; BNP, BANP: Lee et al.
+2020. All are as the later papers compare them; `published` begins with log-likelihoods under RBF
+and Matern 5/2, table 4 of Feng et al. 2024.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from edgefold.train.published import as_published
 
 
 def _presets(config: type[Any], **samples: int) -> Mapping[str, Any]:
-    """Return the published size, and one that trains on two cores in minutes."""
+    """Return two presets: "paper", the published size, and "small", which trains in minutes.
+
+    Two cores suffice for "small".
+    """
     return {"small": config(width=64, **samples), "paper": config()}
 
 
 class Cnp(PoolingProcess):
-    """The conditional neural process."""
+    """Predicts as the conditional neural process (CNP)."""
 
     name = "cnp"
     sampling = "none"
@@ -40,7 +43,7 @@ class Cnp(PoolingProcess):
 
 
 class Np(PoolingProcess):
-    """The latent neural process."""
+    """Predicts as the latent neural process (NP)."""
 
     name = "np"
     sampling = "latent"
@@ -49,7 +52,7 @@ class Np(PoolingProcess):
 
 
 class Bnp(PoolingProcess):
-    """The bootstrapping neural process, in a state of constant size."""
+    """Predicts as the bootstrapping neural process (BNP), in a state of constant size."""
 
     name = "bnp"
     sampling = "bootstrap"
@@ -58,7 +61,7 @@ class Bnp(PoolingProcess):
 
 
 class Canp(AttentiveProcess):
-    """The attentive neural process without a latent."""
+    """Predicts as the attentive neural process without a latent (CANP)."""
 
     name = "canp"
     sampling = "none"
@@ -67,7 +70,7 @@ class Canp(AttentiveProcess):
 
 
 class Anp(AttentiveProcess):
-    """The attentive neural process, with a latent for the whole function."""
+    """Predicts as the attentive neural process (ANP), with a latent for the whole function."""
 
     name = "anp"
     sampling = "latent"
@@ -76,7 +79,7 @@ class Anp(AttentiveProcess):
 
 
 class Banp(BootstrappedProcess):
-    """The bootstrapping attentive neural process, with both stages of the paper."""
+    """Predicts as the bootstrapping attentive neural process (BANP), in the paper's two stages."""
 
     name = "banp"
     sampling = "bootstrap"

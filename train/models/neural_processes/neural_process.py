@@ -1,10 +1,11 @@
-"""The plan of the six classical neural processes: two encoders, a decoder, and a way to doubt.
+"""Define the plan of the six classical neural processes: two encoders, a decoder, sampling.
 
     context ──> encoder 1 ──> first encoding ──────────────────────────┐
     context ──> encoder 2 ──> second encoding ──> one, or S of them ──> decoder ──> prediction
     target x ──────────────────────────────────────────────────────────┘
 
-The encoders are one argument of a process (`pooling`, `attentive`), the sampling is the other:
+A process differs in its encoders (`pooling` or `attentive`) and in its sampling, which expresses
+doubt about the function:
 
     none        the second encoding enters the decoder as it is
     latent      it is the mean and deviation of a normal latent variable, of which S samples enter
@@ -37,16 +38,19 @@ from edgefold.train.states.seeded_draws import SeededNoise
 
 Sampling = Literal["none", "latent", "bootstrap"]
 Context = tuple[Tensor, ...]
-"""All that encoders read of a context: means of features, or points with their weights."""
+"""Tensors that encoders read of a context: means of features, or points with their weights."""
 
 
 class NeuralProcess(StreamingModel):
-    """The plan; a path says how encoders read the context, and what the state holds.
+    """Predicts by two encoders and a decoder, the plan of this module; a base class.
 
-    Encoders compute rows of points one by one (`points`), gather those of a context (`context`),
-    and pool these to the second encoding (`pooled`), (B, 1, D), or (B, 1, 2D) of a latent.
+    A path (`pooling` or `attentive`) defines how encoders read the context, and what the state
+    holds. Encoders compute rows of points one by one (`points`), gather those of a context
+    (`context`), and pool these to the second encoding (`pooled`), (B, 1, D), or (B, 1, 2D) for a
+    latent.
 
-    Cache: `hidden` (B, S, D), the encodings in the decoder's first layer, and what a path adds.
+    Cache: `hidden` (B, S, D), the share of the encodings in the decoder's first layer, and the
+    tensors that a path adds.
     """
 
     sampling: ClassVar[Sampling] = "none"
@@ -65,15 +69,15 @@ class NeuralProcess(StreamingModel):
             self.noise = SeededNoise(config.n_samples, config.width)
 
     def empty_state(self, n_streams: int) -> State:
-        """Return the state of streams without points, and without a seed."""
+        """Return the state of n_streams streams without points, and without a seed."""
         raise NotImplementedError
 
     def context_of(self, state: State) -> Context:
-        """Return what the encoders read of the state."""
+        """Return the context that the encoders read from the state."""
         raise NotImplementedError
 
     def read(self, context: Context, second: Tensor) -> Cache:
-        """Return the cache of a context and S second encodings, (B, S, D)."""
+        """Compute the cache from a context and S second encodings, (B, S, D)."""
         raise NotImplementedError
 
     def rows_at(self, cache: Cache, x: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
-"""Parts of every classical neural process: decoder, latent, losses.
+"""Define the parts of every classical neural process: decoder, latent, losses.
 
 The sizes are those that give the parameter counts of the later papers' tables (Feng et al. 2024).
 
-A model of several predictions, samples of a latent or bootstraps, has them on the axis S: a
-prediction is then (B, M, S, Y).
+A model that makes several predictions, one for each sample of a latent or each bootstrap, has them
+on the axis S: a prediction is then (B, M, S, Y), for B streams, M targets and Y outputs. X is the
+number of inputs, D the width.
 
 The published code of all six trains on context points and targets together: both are predicted from
 the context. So do the losses here. They give every task of a batch the same weight, whatever the
@@ -31,31 +32,31 @@ LEAST_STD = 0.1
 
 
 def masked(points: Tensor, mask: Tensor | None) -> Tensor:
-    """Return points (B, N, ...) with zeros where mask (B, N) is false, whatever stood there."""
+    """Return points (B, N, ...) with zeros where mask (B, N) is False, whatever they held."""
     if mask is None:
         return points
     return torch.where(mask.reshape(*mask.shape, *(1,) * (points.ndim - 2)), points, 0.0)
 
 
 def every_row(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mask, or one that shows every row of x (B, N, X)."""
+    """Return the mask, or without one a mask of True for every row of x (B, N, X)."""
     return torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
 
 
 def latent_std(number: Tensor) -> Tensor:
-    """Return a latent's standard deviation, between `LEAST_STD` and 1, from any number."""
+    """Turn any number into a latent's standard deviation, between `LEAST_STD` and 1."""
     return LEAST_STD + (1 - LEAST_STD) * torch.sigmoid(number)
 
 
 class Decoder(nn.Module):
-    """Three linear layers with ReLU, from an encoding (..., E) and x (..., X) to mean and std.
+    """Predicts mean and std from an encoding (..., E) and x (..., X), by three linear layers.
 
-    The first layer is linear in its parts: the stream's part is computed once, and added to the
-    target's part.
+    ReLUs lie between the layers. The first layer is linear in its parts: the stream's part is
+    computed once, and added to the target's part.
 
     Attributes:
-        bootstrapped: Takes a second encoding, that of a bootstrap (Lee et al. 2020, eq. 10); None
-            in other models.
+        bootstrapped: Layer that reads a second encoding, that of a bootstrap (Lee et al. 2020, eq.
+            10); None in other models.
     """
 
     def __init__(
@@ -68,23 +69,26 @@ class Decoder(nn.Module):
         self.rest = mlp(width, width, 2 * n_outputs, 2)
 
     def part(self, encoded: Tensor, start: int = 0, bootstrapped: bool = False) -> Tensor:
-        """Return the share of an encoding's columns from `start` on in the first layer (..., D)."""
+        """Return the part of the first layer's sum that comes from an encoding: (..., D).
+
+        The encoding is multiplied by the rows of the layer's weight from `start` on.
+        """
         layer = self.bootstrapped if bootstrapped else self.first
         assert layer is not None
         return encoded @ layer.weight[start : start + encoded.shape[-1]]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Return the share of x in the first layer, with the layer's bias: (..., D)."""
+        """Return the share of x (..., X) in the first layer, with the layer's bias: (..., D)."""
         return F.linear(x, self.first.weight[self.n_encoded :].mT, self.first.bias)
 
     def answer(self, hidden: Tensor) -> Prediction:
-        """Predict mean and standard deviation from the first layer's sum."""
+        """Predict mean and standard deviation (..., Y) from the first layer's sum (..., D)."""
         mean, raw = self.rest(torch.relu(hidden)).chunk(2, dim=-1)
         return {"mean": mean, "std": std_of(raw, LEAST_STD)}
 
 
 class ProcessDecoderOnDevice(nn.Module):
-    """The decoder's layers after what encodings (B, S, D) add to the first one."""
+    """Runs the decoder on a device; the encodings' part of its first layer is given, (B, S, D)."""
 
     of_input: Tensor
 
@@ -110,23 +114,23 @@ class ProcessDecoderOnDevice(nn.Module):
 
 
 class Latent(NamedTuple):
-    """A normal distribution of a latent, mean and standard deviation (B, 1, D)."""
+    """Describes a normal distribution of a latent, by mean and standard deviation (B, 1, D)."""
 
     mean: Tensor
     std: Tensor
 
     @classmethod
     def of(cls, encoded: Tensor) -> Latent:
-        """Make the distribution that an encoding (B, 1, 2D) stands for."""
+        """Build the distribution that an encoding (B, 1, 2D) stands for."""
         mean, raw = encoded.chunk(2, dim=-1)
         return cls(mean, latent_std(raw))
 
     def samples(self, white: Tensor) -> Tensor:
-        """Return latents (B, S, D) from standard normal numbers (B, S, D)."""
+        """Turn standard normal numbers (B, S, D) into samples of the latent, (B, S, D)."""
         return self.mean + self.std * white
 
     def log_density(self, samples: Tensor) -> Tensor:
-        """Return the log density (B, S) of samples (B, S, D)."""
+        """Return the log density (B, S), in nats, of samples (B, S, D)."""
         return Gaussian().log_likelihood({"mean": self.mean, "std": self.std}, samples, torch)
 
 
@@ -134,8 +138,8 @@ class LatentOnDevice(nn.Module):
     """Draws samples of a latent from the layer before its encoder's last one.
 
     Args:
-        last: The last layer of the latent's encoder, to mean and deviation, (D, 2D).
-        noise: The samples' noise by seed.
+        last: Weights of the last layer of the latent's encoder, to mean and deviation, (D, 2D).
+        noise: Module that computes the samples' noise from seeds, as `SeededNoise` does.
     """
 
     def __init__(self, last: Weights, noise: nn.Module):
@@ -147,16 +151,16 @@ class LatentOnDevice(nn.Module):
         self.noise = noise
 
     def forward(self, hidden: Tensor, seed: Tensor) -> Tensor:
-        """Draw samples (B, S, D) from rows (B, D) and seeds (B,)."""
+        """Draw samples (B, S, D) from hidden rows (B, D) and seeds (B,)."""
         mean, std = self.mean(hidden), latent_std(self.std(hidden))
         samples: Tensor = mean[:, None] + std[:, None] * self.noise(seed)
         return samples
 
 
 class AllPoints(NamedTuple):
-    """Context points and targets in one row, (B, P, ...), with `mask` (B, P), True for real ones.
+    """Holds the context points and targets of a batch together, (B, P, ...), the context first.
 
-    Masked rows are 0.
+    `mask` (B, P) is True for real points. Masked rows are 0.
     """
 
     x: Tensor
@@ -165,18 +169,18 @@ class AllPoints(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> AllPoints:
-        """Join a batch's context and targets, the context first."""
+        """Join the context and the targets of a batch, the context first."""
         shown = every_row(batch.x_context, batch.mask), every_row(batch.x_target, None)
         mask = torch.cat(shown, 1)
         x = masked(torch.cat([batch.x_context, batch.x_target], 1), mask)
         return cls(x, masked(torch.cat([batch.y_context, batch.y_target], 1), mask), mask)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean (B,) over real points of numbers (B, P)."""
+        """Return the mean (B,) of numbers (B, P) over real points."""
         return masked(values, self.mask).sum(1) / self.mask.sum(1)
 
     def log_densities(self, prediction: Prediction) -> Tensor:
-        """Return y's log density (B, P, S) under S predictions (B, P, S, Y), 0 if masked."""
+        """Return the log density of y, (B, P, S), under S predictions (B, P, S, Y); 0 if masked."""
         y = self.y[:, :, None]
         return masked(Gaussian().log_likelihood(prediction, y, torch), self.mask)
 
@@ -196,17 +200,17 @@ def log_mean_exp(x: Tensor) -> Tensor:
 def latent_loss(
     points: AllPoints, predictions: Prediction, samples: Tensor, prior: Latent, posterior: Latent
 ) -> Tensor:
-    """Return the negative importance-weighted bound of NP and ANP, a point's share of it: ().
+    """Return the negative importance-weighted bound of NP and ANP, divided by the points: ().
 
     Samples of the posterior, which has seen the targets, are weighed by their density under the
     prior, which has not (Burda et al. 2016; Le et al. 2018, eq. 5).
 
     Args:
-        points: Context and targets.
-        predictions: Predictions of them with each sample, (B, P, S, Y).
-        samples: Latents, (B, S, D).
-        prior: The latent given the context.
-        posterior: The latent given context and targets.
+        points: Context points and targets.
+        predictions: Predictions of these points with each sample, (B, P, S, Y).
+        samples: Samples of the latent, (B, S, D).
+        prior: Distribution of the latent given the context.
+        posterior: Distribution of the latent given context and targets.
     """
     weights = prior.log_density(samples) - posterior.log_density(samples)
     bound = log_mean_exp(points.log_densities(predictions).sum(1) + weights)
@@ -217,8 +221,8 @@ def bootstrap_loss(points: AllPoints, plain: Prediction, bootstrapped: Predictio
     """Return the loss of BNP and BANP (Lee et al. 2020, eq. 12), ().
 
     Args:
-        points: Context and targets.
-        plain: Predictions of them without bootstraps, (B, P, 1, Y).
+        points: Context points and targets.
+        plain: Predictions of these points without bootstraps, (B, P, 1, Y).
         bootstrapped: Predictions with each bootstrap, (B, P, S, Y).
     """
     predictions = plain, bootstrapped
@@ -227,11 +231,11 @@ def bootstrap_loss(points: AllPoints, plain: Prediction, bootstrapped: Predictio
 
 
 def squares(x: Tensor, y: Tensor) -> Tensor:
-    """Return the squares of points' numbers, (..., X + Y)."""
+    """Return the squares of the numbers of points x (..., X), y (..., Y): (..., X + Y)."""
     points = torch.cat([x, y], -1)
     return points * points
 
 
 def with_seed(state: State, n_streams: int) -> State:
-    """Return a state with the seed 0 for each stream."""
+    """Return a state to which a seed of 0 for each stream is added."""
     return {**state, SEED: torch.zeros(n_streams, dtype=torch.int64)}

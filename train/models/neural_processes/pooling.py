@@ -1,8 +1,8 @@
-"""CNP, NP and BNP: encoders that see a context as sums over its points.
+"""Define CNP, NP and BNP, whose encoders read a context as sums over its points.
 
 Two encoders of one width stand side by side, as in the published comparison code. The state is the
-sum of the points' features and their number, once for the context, and for BNP once for each of K
-bootstraps.
+sum of the points' features and their number, once for the context, and for BNP once more for each
+of K bootstraps, which are random resamplings of the context.
 
 The published BNP draws twice from the whole context. It encodes K resampled contexts, predicts the
 context from each, and encodes those predictions plus resampled residuals. Neither is possible in a
@@ -20,8 +20,8 @@ The form for a device does as little as possible:
     query               that layer -> prediction
 
 The first layers of both encoders are one matrix. The others stay two matrices: one matrix with
-zeros next to both has twice the weights. The number of points is one more sum, of ones. Linear
-layers that follow each other are one matrix.
+zeros next to both has twice the weights. The number of points is kept as one more sum, of ones.
+Linear layers that follow each other are one matrix.
 
 An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
 overflows long before a layer does.
@@ -74,7 +74,7 @@ from edgefold.train.states.seeded_draws import bootstrap_weights
 
 @dataclass(frozen=True, slots=True)
 class CnpConfig(SizedConfig):
-    """The shape of a CNP: X, Y and D."""
+    """Holds the sizes of a CNP: inputs X, outputs Y and width D."""
 
     n_inputs: int = 1
     n_outputs: int = 1
@@ -83,17 +83,20 @@ class CnpConfig(SizedConfig):
 
 @dataclass(frozen=True, slots=True)
 class NpConfig(CnpConfig):
-    """The shape of an NP or a BNP: that of a CNP, and S or K."""
+    """Holds the sizes of an NP or a BNP: those of a CNP, and its samples or bootstraps.
+
+    `n_samples` is their number in a prediction, `n_train_samples` in training.
+    """
 
     n_samples: int = 50
     n_train_samples: ClassVar[int] = 4
 
 
 class PoolingEncoder(nn.Module):
-    """Maps points to a vector of `n_encoded` numbers, by way of the mean of D features.
+    """Encodes points as a vector of `n_encoded` numbers, by the mean of D features over the points.
 
     The published encoder is 4 layers, a mean over the points, and 2 layers (Garnelo et al. 2018a).
-    Only the mean stands between its fourth and fifth layer. A mean and a linear layer may change
+    Between its fourth and fifth layer there is only the mean. A mean and a linear layer may change
     places, so the mean is taken before the fourth layer here: the same function of one or more
     points with the same parameters, and a third less work for each point. Without points the mean
     is 0.
@@ -108,25 +111,28 @@ class PoolingEncoder(nn.Module):
         self.of_mean = nn.Sequential(Linear(width, width), mlp(width, width, n_encoded, 2))
 
     def features(self, points: Tensor) -> Tensor:
-        """Return features (..., D), not negative, of points (..., X + Y)."""
+        """Return features (..., D), all at least 0, of points (..., X + Y)."""
         return torch.relu(self.of_point(points))
 
     def forward(self, mean: Tensor) -> Tensor:
-        """Encode the mean of features (..., D): (..., n_encoded)."""
+        """Encode the mean of features (..., D): return (..., n_encoded)."""
         encoded: Tensor = self.of_mean(mean)
         return encoded
 
 
 class PoolingEncoders(nn.ModuleList):
-    """Both encoders; a context is the means of their features, (B, 2, D) or (B, 1 + K, 2, D)."""
+    """Holds both encoders; a context is the means of their features.
+
+    The means are (B, 2, D), or (B, 1 + K, 2, D) with K bootstraps.
+    """
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return both encoders' features (..., 2, D) of points (..., X) and (..., Y)."""
+        """Return the features of both encoders, (..., 2, D), of points x (..., X), y (..., Y)."""
         points = torch.cat([x, y], -1)
         return torch.stack([encoder.features(points) for encoder in self], -2)  # type: ignore[operator]
 
     def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Return the means over the rows (B, U, 2, D) that a mask (B, U) shows; 0 if none."""
+        """Return the means of rows (B, U, 2, D) where mask (B, U) is True; 0 without any."""
         return (means_of(summed(rows, mask[..., None])[:, 0], mask.sum(1)),)
 
     def first(self, means: Tensor) -> Tensor:
@@ -143,7 +149,7 @@ class PoolingEncoders(nn.ModuleList):
 
 
 def summed(rows: Tensor, weights: Tensor) -> Tensor:
-    """Sum features (B, U, 2, D), each as often as weights (B, U, 1 + K) say: (B, 1 + K, 2, D)."""
+    """Sum features (B, U, 2, D), each counted weights (B, U, 1 + K) times: (B, 1 + K, 2, D)."""
     return (weights.mT.to(rows) @ rows.flatten(2)).unflatten(-1, (2, -1))
 
 
@@ -153,11 +159,11 @@ def means_of(sums: Tensor, count: Tensor) -> Tensor:
 
 
 class PoolingProcess(NeuralProcess):
-    """A process whose context is a sum over its points.
+    """Predicts from sums over the points of a context; a base class.
 
-    State: `sums` (B, 2, D), of each encoder's features; `count` (B,), of points; with samples
-    `seed` (B,). With bootstraps `sums` (B, 1 + K, 2, D), of features times weights, and `count`
-    (B, 1 + K), of weights: row 0 is the context itself.
+    State: `sums` (B, 2, D), of each encoder's features; `count` (B,), the number of points; with
+    samples `seed` (B,). With bootstraps `sums` (B, 1 + K, 2, D), of features times weights, and
+    `count` (B, 1 + K), the sums of weights: row 0 is the context itself.
     """
 
     training_defaults: ClassVar[Mapping[str, Any]] = {
@@ -181,7 +187,10 @@ class PoolingProcess(NeuralProcess):
             first.bias.uniform_(-2, 2)  # type: ignore[union-attr]
 
     def empty_state(self, n_streams: int, n_bootstraps: int | None = None) -> State:
-        """Return the state of streams without points; K is the configured one by default."""
+        """Return the state of n_streams streams without points.
+
+        By default the number of bootstraps, K, is that of the settings.
+        """
         lead: tuple[int, ...] = (n_streams,)
         if self.sampling == "bootstrap":
             lead += (1 + (n_bootstraps or self.config.n_samples),)
@@ -214,9 +223,10 @@ class PoolingProcess(NeuralProcess):
         return {"hidden": self.first_layers(context, second)[-1]}
 
     def first_layers(self, context: Context, second: Tensor) -> list[Tensor]:
-        """Return the decoder's first layer, (B, S, D); with bootstraps also that of the context.
+        """Return the part of the decoder's first layer that comes from the encodings, (B, S, D).
 
-        The context's, (B, 1, D), comes first, then that of bootstraps, (B, K, D).
+        With bootstraps the part of the context, (B, 1, D), comes first, then that of bootstraps,
+        (B, K, D).
         """
         first, part = self.encoders.first(*context), self.decoder.part
         if self.sampling == "latent":
@@ -253,7 +263,10 @@ class PoolingProcess(NeuralProcess):
 
 
 class FeaturesOnDevice(nn.Module):
-    """Maps inputs and outputs of rows to both encoders' features and 1, (rows, 2D + 1)."""
+    """Computes both encoders' features of points, and a 1: (rows, 2D + 1).
+
+    The points are x (rows, X) and y (rows, Y).
+    """
 
     one: Tensor
 
@@ -277,7 +290,7 @@ class FeaturesOnDevice(nn.Module):
 
 
 class MeansOnDevice(nn.Module):
-    """Maps means (rows, 2D) to the hidden layer behind them, (rows, 2D)."""
+    """Computes the hidden layers that read the means (rows, 2D) of both encoders: (rows, 2D)."""
 
     def __init__(self, encoders: Iterable[PoolingEncoder]):
         super().__init__()
@@ -290,9 +303,10 @@ class MeansOnDevice(nn.Module):
 
 
 class PoolingOnDevice(DeviceForm):
-    """A CNP or an NP for a device.
+    """Runs a CNP or an NP on a device.
 
-    State: the sums of `running_sums`, (B, 2D + 1), the last of ones; with a latent `seed` (B,).
+    State: the sums of `running_sums`, (B, 2D + 1), of which the last counts the points; with a
+    latent also `seed` (B,).
     """
 
     consolidate_every = CONSOLIDATE_EVERY
@@ -334,7 +348,7 @@ class PoolingOnDevice(DeviceForm):
         return {RECENT: state[RECENT] + added, FINITE: squares(x, y).sum((1, 2))}
 
     def chunk_features(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return features and the number 1, (B, U, 2D + 1), of chunks (B, U, X) and (B, U, Y)."""
+        """Return features and a 1, (B, U, 2D + 1), of points x (B, U, X), y (B, U, Y)."""
         rows = self.features(x.flatten(0, 1), y.flatten(0, 1))
         return rows.unflatten(0, x.shape[:2])
 
@@ -358,15 +372,18 @@ class PoolingOnDevice(DeviceForm):
 
 
 def means_of_total(sums: Tensor) -> Tensor:
-    """Divide sums (..., 2D + 1) by the last one, the number of points: (..., 2D), 0 if none."""
+    """Divide sums (..., 2D + 1) by the last one, the number of points: return (..., 2D).
+
+    Without points the means are 0.
+    """
     return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
 
 
 class BnpOnDevice(PoolingOnDevice):
-    """A BNP for a device.
+    """Runs a BNP on a device.
 
     State: the sums of `running_sums`, (B, 1 + K, 2D + 1), of which row 0 is the context itself;
-    `count` (B,), of points; `seed` (B,).
+    `count` (B,), the number of points; `seed` (B,).
     """
 
     def initial_state(self, n_streams: int = 1) -> State:

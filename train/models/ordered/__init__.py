@@ -1,1 +1,1 @@
-"""Encoders of ordered streams: windows, continual attention and continual Nystrom."""
+"""Hold encoders of ordered streams: windows, continual attention and continual Nystrom."""

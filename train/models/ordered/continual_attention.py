@@ -1,19 +1,19 @@
-"""Exact softmax attention over a sliding window, one token at a time, without a subtraction.
+"""Compute exact softmax attention over a sliding window, token by token, without subtraction.
 
-Hedegaard et al. 2023, "Continual Transformers": single output (the newest token's attention; here
-eq. 7 of Carreto Picon et al.) and retroactive (that of every token in the window, eq. 5 and 6). As
-published, the retroactive form keeps sums of unshifted exponentials and subtracts the token that
-leaves: at scores of standard deviation 9 the sums overflow, and what is left after a large weight
-was subtracted is its rounding error. Here nothing is subtracted:
+Hedegaard et al. 2023, "Continual Transformers": the single output is the attention of the newest
+token (eq. 7 of Carreto Picon et al.), the retroactive one that of every token in the window (eq. 5
+and 6). As published, the retroactive form keeps sums of unshifted exponentials and subtracts the
+token that leaves: at scores of standard deviation 9 the sums overflow, and where a large weight was
+subtracted, only its rounding error is left. Here nothing is subtracted:
 
     what row i attends to  =  keys that leave soon  +  keys up to i  +  keys after i
                               computed directly        suffix sums      running sums
 
 Keys lie in blocks of L positions. A row's suffix sums, one for each block's beginning, are computed
 when it comes; at each step all rows read those of the oldest whole block. Of the block that is
-leaving, at most L keys, weights are computed directly. Keys after the row only join. Every sum has
-its own largest score, so that no exponential overflows, and none of a sum's terms is older than the
-window: the error stays that of a softmax for ever.
+leaving, at most L keys, weights are computed directly. Keys after the row are only added. Every sum
+has its own largest score, so that no exponential overflows, and none of a sum's terms is older than
+the window: the error stays that of a softmax for ever.
 
 Shapes: B streams, H heads, d = D/H, n tokens of the window, J = n/L blocks.
 """
@@ -29,17 +29,18 @@ from edgefold.train.layers.postnorm_layers import PostNormLayer, queries_keys_va
 from edgefold.train.models.ordered.window_encoder import UNSEEN
 
 LEAST_PEAK = -1e29
-"""Above the score of an unseen token, below any other: sums over nothing have this peak."""
+"""Peak (largest score) of sums over nothing: above the score of an unseen token, below any
+other."""
 LEAST_EXPONENT = -60.0
 """Least exponent of weights, relative to the largest: e to this power is 9e-27. Products of smaller
-ones would be denormal numbers, with which processors are 20 times slower."""
+weights would be denormal numbers, with which processors are 20 times slower."""
 BLOCK = 10
-"""Positions in a block of the retroactive form, about: the direct part costs n L, the suffix sums
-take memory for n n / L."""
+"""Wanted number of positions in a block of the retroactive form: the direct part costs n L, the
+suffix sums take memory for n n / L."""
 
 
 class HeadProjection(nn.Module):
-    """An embedded token (B, D) to its scaled query, its key and value, each (B, H, d)."""
+    """Computes scaled query, key and value of an embedded token (B, D), each (B, H, d)."""
 
     def __init__(self, layer: PostNormLayer):
         super().__init__()
@@ -54,7 +55,7 @@ class HeadProjection(nn.Module):
 
 
 class SingleOutput(nn.Module):
-    """Attention of the newest token over rings of keys and values, each (B, H, d, n - 1).
+    """Attends from the newest token over rings of keys and values, each (B, H, d, n - 1).
 
     The tokens lie innermost: a product with one query then runs along contiguous numbers.
     """
@@ -65,12 +66,16 @@ class SingleOutput(nn.Module):
         self.rings = {name: Ring(axis=3, counter="n_tokens") for name in ("keys", "values")}
 
     def initial_state(self, like: Tensor, n_streams: int) -> State:
-        """Empty rings."""
+        """Return empty rings for n_streams streams, of the type and device of `like`."""
         shape = n_streams, self.heads.n_heads, self.heads.head_width, self.window - 1
         return {name: like.new_zeros(shape) for name in self.rings}
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D); what it finds, (B, H, d)."""
+        """Take an embedded token (B, D) and attend from it.
+
+        Returns:
+            The state tensors that change, and the attention, (B, H, d).
+        """
         query, key, value = self.heads(row)
         unseen = unseen_slots(state["n_tokens"], self.window - 1)[:, None]  # (B, 1, n - 1)
         past = (query[:, :, None] @ state["keys"])[:, :, 0] + unseen
@@ -81,13 +86,16 @@ class SingleOutput(nn.Module):
 
 
 def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
-    """Return addends (B, length) for scores of a ring's slots: they hide those without a token."""
+    """Return numbers (B, length) for the scores of a ring's slots.
+
+    They are 0, or `UNSEEN` for slots without a token, which hides these.
+    """
     slots = torch.arange(length, device=n_tokens.device)
     return torch.where(slots < n_tokens[:, None], 0.0, UNSEEN)
 
 
 class Retroactive(nn.Module):
-    """Attention of all tokens in the window, kept up to date as tokens come and leave.
+    """Keeps the attention of all tokens in the window up to date as tokens come and leave.
 
     State, with slots for n tokens, of which the newest replaces the oldest one:
 
@@ -111,7 +119,10 @@ class Retroactive(nn.Module):
         self.rings |= {n: Ring(axis=4, counter="n_tokens") for n in ("suffixes", "suffix_peaks")}
 
     def initial_state(self, like: Tensor, n_streams: int) -> State:
-        """Sums over nothing."""
+        """Return the state before the first token, for n_streams streams: sums over nothing.
+
+        `like` gives the type and the device of the tensors.
+        """
         n_heads, d, n = self.heads.n_heads, self.heads.head_width, self.window
 
         def zeros(*shape: int) -> Tensor:
@@ -128,10 +139,11 @@ class Retroactive(nn.Module):
         }
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D).
+        """Take an embedded token (B, D) and update the attention of all tokens in the window.
 
         Returns:
-            The new state's tensors, and what each row finds, (B, H, n, d), in the order of slots.
+            The state tensors that change, and the attention of each row, (B, H, n, d), in the order
+                of slots.
         """
         query, key, value = self.heads(row)
         n, n_tokens = self.window, state["n_tokens"][:, None]  # (B, 1): the token's position
@@ -174,9 +186,9 @@ class Retroactive(nn.Module):
     def _own(
         self, state: State, columns: tuple[Tensor, ...], past: Tensor, n_tokens: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The newest row's sums: over the window, then from each block's beginning on.
+        """Return the newest row's sums over the window, then from each block's beginning on.
 
-        (B, H, 1 + J, d + 1), and their peaks (B, H, 1 + J, 1).
+        They are (B, H, 1 + J, d + 1), and their peaks (B, H, 1 + J, 1).
         """
         query, key, value = (column.mT for column in columns)  # (B, H, 1, d)
         index = torch.arange(self.n_blocks, device=past.device) * self.block
@@ -192,7 +204,10 @@ class Retroactive(nn.Module):
     def _leaving(
         self, state: State, past: Tensor, begin: Tensor, place: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """All rows' sums over the leaving keys that came before them: (B, H, d + 1, n), peaks."""
+        """Return all rows' sums over the leaving keys that came before the row, and their peaks.
+
+        They are (B, H, d + 1, n) and (B, H, 1, n).
+        """
         place = torch.remainder(place - 1, self.n_blocks)[:, 0]  # (B,)
         parts = (self.n_blocks, self.block)
         keys, values = (
@@ -213,23 +228,29 @@ KEPT = ("queries", "keys", "values")
 
 
 def one_more(value: Tensor) -> Tensor:
-    """Values (..., d) with a 1 behind them, which counts weights."""
+    """Append a 1, which counts weights, to values (..., d): return (..., d + 1)."""
     return torch.nn.functional.pad(value, (0, 1), value=1.0)
 
 
 def weight(score: Tensor, peak: Tensor) -> Tensor:
-    """e to the score less a peak that is no smaller; what is far below it weighs nothing."""
+    """Return e to the power score - peak, at least e to `LEAST_EXPONENT`; peak >= score."""
     return torch.exp((score - peak).clamp_min(LEAST_EXPONENT))
 
 
 def averaged(sums: Tensor) -> Tensor:
-    """The weighted mean of values, (B, H, d, n) of sums (B, H, d + 1, n); 0 over nothing."""
+    """Return the weighted means of values, (B, H, d, n), from sums (B, H, d + 1, n).
+
+    Sums over nothing give 0.
+    """
     total = sums[:, :, -1:]
     return sums[:, :, :-1] / torch.where(total > 0, total, 1.0)
 
 
 def at_index(tensor: Tensor, index: Tensor, axis: int = 1) -> Tensor:
-    """Entry index[b] along an axis of each stream's tensor (B, ...), without that axis."""
+    """Return entry index[b] along an axis of each stream's part of a tensor (B, ...).
+
+    The result lacks this axis.
+    """
     if len(tensor) == 1:
         return tensor.index_select(axis, index).squeeze(axis)
     shape = [*tensor.shape]

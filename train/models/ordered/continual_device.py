@@ -1,4 +1,4 @@
-"""Encoders on a device: the first layer takes a token at a time, the layers above the window."""
+"""Run encoders on a device: the first layer reads token by token, later layers the window."""
 
 from __future__ import annotations
 
@@ -14,41 +14,43 @@ from edgefold.train.models.ordered.window_encoder import WindowEncoder, position
 
 
 class ContinualForm(Protocol):
-    """Attention of the first layer, as a state and a step.
+    """Describes the attention of a first layer that is kept as a state and updated by a step.
+
+    Shapes: B streams, H heads, d numbers of a head, n tokens of the window, D width.
 
     Attributes:
-        rings: Of its state.
+        rings: State tensors of which a step writes one row, by name.
     """
 
     rings: dict[str, Ring]
 
     def initial_state(self, like: Tensor, n_streams: int) -> State:
-        """The state before the first token."""
+        """Return the state before the first token, of the type and device of `like`."""
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D).
+        """Take an embedded token (B, D) and attend.
 
         Returns:
-            What it writes of the state, and what is found: of the newest token (B, H, d), or of all
-            tokens in the window (B, H, n, d), token p in slot p modulo n.
+            The state tensors that change, and the attention: of the newest token (B, H, d), or of
+                all tokens in the window (B, H, n, d), token p in slot p modulo n.
         """
 
 
 class ConsolidatingForm(ContinualForm, Protocol):
-    """Attention whose state is made anew between two tokens.
+    """Describes an attention whose state is computed again between two tokens, now and then.
 
     Attributes:
-        period: Tokens after which `consolidate` must run.
+        period: Number of tokens after which `consolidate` must run.
     """
 
     period: int
 
     def consolidate(self, state: State) -> State:
-        """Return the tensors that change; the state has the counter `n_tokens` (B,) too."""
+        """Return the tensors that change; the state also holds the counter `n_tokens` (B,)."""
 
 
 class ContinualDevice(DeviceForm):
-    """The device's form of an encoder: token (B, X) in, class scores (B, classes) out.
+    """Runs an encoder on a device: it reads a token (B, X) and returns class scores (B, classes).
 
     The state is that of `form`, `n_tokens` (B,), and with several layers `rows` (B, n, D), the
     embedded tokens to which the first layer's output is added.
@@ -82,7 +84,13 @@ class ContinualDevice(DeviceForm):
         return {**written, "n_tokens": n_tokens + 1, "finite": scores.sum(-1)}, {"scores": scores}
 
     def _above(self, state: State, row: Tensor, attended: Tensor) -> Tensor:
-        """The output of the layers above the first one for the newest token, (B, D)."""
+        """Return the output (B, D) of the layers above the first one for the newest token.
+
+        Args:
+            state: State before the token.
+            row: The embedded token, (B, D).
+            attended: First layer's attention of all tokens, (B, H, n, d).
+        """
         n_tokens, window = state["n_tokens"], self.model.config.window
         slot = torch.remainder(n_tokens, window)  # (B,), of the newest token
         newest = torch.arange(window, device=row.device) == slot[:, None]  # (B, n)
@@ -97,7 +105,7 @@ class ContinualDevice(DeviceForm):
 
 
 class ConsolidatingDevice(ContinualDevice):
-    """The same with a form that consolidates."""
+    """Runs an encoder on a device with a form of attention that must consolidate."""
 
     def __init__(self, model: WindowEncoder, form: ConsolidatingForm):
         super().__init__(model, form)

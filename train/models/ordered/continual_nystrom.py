@@ -1,13 +1,13 @@
-"""A continual Nyströmformer: Nyström attention over a sliding window, one token at a time.
+"""Define a continual Nyströmformer: Nyström attention over a sliding window, token by token.
 
 Carreto Picon et al., "Continual Low-Rank Scaled Dot-product Attention", section IV. Its landmarks
 are fixed, or means over the segments of a grid over the stream (their Figure 1): every n/m tokens
 the mean of the last n/m tokens replaces the oldest landmark. A landmark serves from the token on
-that follows its segment; as published, it already serves the segment's last token. What comes
-before the first segment is complete has landmarks of 0, by which attention is a plain mean.
+that follows its segment; as published, it already serves the segment's last token. Until the first
+segment is complete, landmarks are 0, which makes attention a plain mean.
 
-In PyTorch an answer is computed from the window's tokens alone, without sums that go on; that is
-what is trained. `continual_nystrom_device` keeps sums, and is equal to it.
+In PyTorch an answer is computed from the window's tokens alone, without sums that go on; this form
+is trained. `continual_nystrom_device` keeps sums, and gives the same answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgefold.train.models.ordered.window_nystrom import WindowNystrom
 
 
 class ContinualNystrom(WindowNystrom):
-    """The continual form of Nyström attention.
+    """Encodes a stream by the continual form of Nyström attention.
 
     With several layers the first one is continual. Every new token changes all tokens that the
     layers above see, so that their landmarks are means over the window as it lies in the grid.
@@ -36,7 +36,10 @@ class ContinualNystrom(WindowNystrom):
 
     @property
     def reach(self) -> int:
-        """A landmark's segment began before the window did."""
+        """Return the number of tokens that an answer depends on.
+
+        It is more than the window, because a landmark's segment began before the window did.
+        """
         if self.is_fixed:
             return self.config.window
         return self.config.window + max(
@@ -44,7 +47,7 @@ class ContinualNystrom(WindowNystrom):
         )
 
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
-        """Weights (B, m, R) of rows in the landmarks."""
+        """Return the weights (B, m, R) of R rows in the m landmarks of layer k."""
         n = self.config.window
         segments, taken = complete_segments(positions, self.segment_of, self.end_of, n)
         return segment_means(segments, visible if k else taken, self.config.n_landmarks)

@@ -1,16 +1,17 @@
-"""Continual Nyström attention on a device: sums over a sliding window without a subtraction.
+"""Run continual Nyström attention on a device: sums over a window without subtraction.
 
 Carreto Picon et al., section IV, keep softmax(q~ K^T) V as sums from which the leaving token is
 subtracted (their eq. 14 to 29), which leaves the rounding errors of all tokens that ever came, and
-after a large one what was lost beside it. Here a sum has two parts with a largest score each:
+after a large one the digits that were lost next to it. Here a sum has two parts, each with its
+largest score:
 
     older     over the tokens of the last consolidation that are still in the window: a table of
               what remains after 0, 1, ... P - 1 of them have left
     recent    over the tokens since then
 
 `step` adds its token to `recent` and reads one row of the table: m d additions whatever n is.
-`consolidate`, every P tokens, makes the table anew from the rings, and moves the landmarks where
-these are means. So no error is older than the window.
+`consolidate`, every P tokens, computes the table again from the rings, and moves the landmarks
+where these are means. So no error is older than the window.
 
 A constant landmark is folded into the projection: then neither queries nor keys exist, only their
 scores. Heads lie innermost: a graph's nodes then run along contiguous numbers.
@@ -39,14 +40,15 @@ if TYPE_CHECKING:
     from edgefold.train.models.ordered.window_nystrom import WindowNystrom
 
 PERIOD: Final = 32
-"""Tokens between consolidations where landmarks are fixed."""
+"""Number of tokens between consolidations where landmarks are fixed."""
 
 
 class FixedLandmarks(nn.Module):
-    """A layer's projection where its landmarks are constants.
+    """Projects embedded tokens (B, D) in a layer whose landmarks are constants.
 
-    An embedded token (B, D) to the coefficients by which it weighs the landmarks' means, and its
-    key's scores for them, (B, m, 1, H) each; and its value with a 1 behind it, (B, 1, d + 1, H).
+    It returns the coefficients by which a token weighs the landmarks' means, (B, m, 1, H); the
+    scores of its key for the landmarks, of the same shape; and its value with a 1 appended, (B, 1,
+    d + 1, H).
     """
 
     inverse: Tensor
@@ -71,7 +73,10 @@ class FixedLandmarks(nn.Module):
 
 
 class MovingLandmarks(nn.Module):
-    """A layer's projection where landmarks are state: query, key, value with a 1, (B, 1, d, H)."""
+    """Projects embedded tokens (B, D) in a layer whose landmarks are state.
+
+    It returns query and key, each (B, 1, d, H), and the value with a 1 appended, (B, 1, d + 1, H).
+    """
 
     def __init__(self, layer: PostNormLayer):
         super().__init__()
@@ -86,7 +91,7 @@ class MovingLandmarks(nn.Module):
 
 
 class NystromSingle(nn.Module):
-    """The newest token's attention.
+    """Attends from the newest token, with sums over the window as its state.
 
     State:
 
@@ -124,7 +129,10 @@ class NystromSingle(nn.Module):
         self.rings = {name: Ring(axis=1, counter="n_tokens") for name in ("values", self.kept)}
 
     def initial_state(self, like: Tensor, n_streams: int) -> State:
-        """Sums over nothing; landmarks of 0."""
+        """Return the state before the first token: sums over nothing, and landmarks of 0.
+
+        `like` gives the type and the device of the tensors.
+        """
         h, m, d, n = self.n_heads, self.n_landmarks, self.head_width, self.window
 
         def zeros(*shape: int) -> Tensor:
@@ -152,17 +160,22 @@ class NystromSingle(nn.Module):
         }
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D); what it finds, (B, H, d)."""
+        """Take an embedded token (B, D) and attend from it.
+
+        Returns:
+            The state tensors that change, and the attention, (B, H, d).
+        """
         written, coefficients, sums = self._attended(state, row)
         values, counts = sums.split([self.head_width, 1], 2)
         return written, (coefficients / counts * values).sum(1).mT
 
     def _attended(self, state: State, row: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Take a token.
+        """Take an embedded token (B, D) and add it to the sums.
 
         Returns:
-            What it writes; by which it weighs the landmarks' means, (B, m, 1, H); and each
-            landmark's sum over the window with the token, (B, m, d + 1, H).
+            The state tensors that change; the coefficients by which the token weighs the landmarks'
+                means, (B, m, 1, H); and each landmark's sum over the window with the token, (B, m,
+                d + 1, H).
         """
         written, coefficients, score, value = self._projected(state, row)
         old_peak, n_recent = state["recent_peaks"], torch.remainder(state["n_tokens"], self.period)
@@ -178,7 +191,12 @@ class NystromSingle(nn.Module):
         return {**written, "recent": recent, "recent_peaks": peak}, coefficients, sums
 
     def _projected(self, state: State, row: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """Return what a token writes; its coefficients and scores (B, m, 1, H); its value."""
+        """Project an embedded token (B, D).
+
+        Returns:
+            The state tensors that change; the token's coefficients and scores, (B, m, 1, H) each;
+                and its value with a 1 appended.
+        """
         if self.is_fixed:
             coefficients, score, value = self.landmarks(row)
             return {"values": value, "scores": score.transpose(1, 2)}, coefficients, score, value
@@ -198,7 +216,7 @@ class NystromSingle(nn.Module):
     # Between two tokens, every `period` of them ---------------------------------------------------
 
     def consolidate(self, state: State) -> State:
-        """Move the landmarks if a segment is complete, and make the sums anew from the rings."""
+        """Move the landmarks if a segment is complete; compute the sums again from the rings."""
         moved = {} if self.is_fixed else self._moved(state)
         scores = state[self.kept].permute(0, 3, 2, 1)  # (B, H, m or d, n - 1)
         if not self.is_fixed:
@@ -212,7 +230,7 @@ class NystromSingle(nn.Module):
         }
 
     def _moved(self, state: State) -> State:
-        """The landmarks, of which the segment that has become complete replaces its predecessor."""
+        """Return the landmarks; one whose segment has become complete replaces its predecessor."""
         place = torch.remainder(state["n_tokens"] - 1, self.window)
         index = torch.arange(self.n_landmarks, device=place.device)
         is_complete = (self.end_of[place] == place)[:, None]
@@ -229,12 +247,12 @@ class NystromSingle(nn.Module):
         return {**moved, "inverse": inverse}
 
     def _remaining(self, scores: Tensor, values: Tensor, n_tokens: Tensor) -> Tensor:
-        """Sums over the rings' tokens without the r oldest, r < P: (B, H, P, m, d + 2).
+        """Return the sums over the rings' tokens without the r oldest, r < P: (B, H, P, m, d + 2).
 
         Args:
-            scores: Of the rings' keys for the landmarks, (B, H, m, n - 1).
-            values: (B, H, n - 1, d + 1).
-            n_tokens: (B,).
+            scores: Scores of the rings' keys for the landmarks, (B, H, m, n - 1).
+            values: Values in the rings, with a 1 appended, (B, H, n - 1, d + 1).
+            n_tokens: Number of tokens so far, (B,).
         """
         length, n_leaving = self.window - 1, self.period - 1
         positions = positions_of(n_tokens, length)  # (B, n - 1)
@@ -264,10 +282,11 @@ class NystromSingle(nn.Module):
 
 
 class NystromRetroactive(NystromSingle):
-    """The attention of all tokens in the window.
+    """Attends from all tokens in the window, with sums over it as its state.
 
-    State besides: `coefficients` (B, H, m, n), by which each token weighs the landmarks' means; and
-    for moving landmarks a ring of `queries` (B, n, d, H), because they change with the landmarks.
+    The state is that of `NystromSingle` and `coefficients` (B, H, m, n), by which each token weighs
+    the landmarks' means; for moving landmarks also a ring of `queries` (B, n, d, H), because
+    coefficients change with the landmarks.
     """
 
     def __init__(self, model: WindowNystrom):
@@ -285,7 +304,10 @@ class NystromRetroactive(NystromSingle):
         return state
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D); what each slot's row finds, (B, H, n, d)."""
+        """Take an embedded token (B, D); return the tensors that change and the attention.
+
+        The attention is that of all rows, (B, H, n, d), in the order of slots.
+        """
         written, own, sums = self._attended(state, row)
         means = (sums[:, :, :-1] / sums[:, :, -1:]).permute(0, 3, 1, 2)  # (B, H, m, d)
         column = own.permute(0, 3, 1, 2)  # (B, H, m, 1)
@@ -308,39 +330,42 @@ class NystromRetroactive(NystromSingle):
 
 
 def by_head(weights: Weights, n_heads: int) -> Weights:
-    """Columns of a projection (D, H d) as (D, d, H), its bias as (d, H)."""
+    """Reshape a projection (D, H d) to (D, d, H), and its bias to (d, H)."""
     weight, bias = weights
     return weight.unflatten(-1, (n_heads, -1)).mT, bias.unflatten(-1, (n_heads, -1)).mT
 
 
 def scored(weights: Weights, landmarks: Tensor) -> Weights:
-    """A projection (D, d, H) and the products with landmarks (H, m, d) behind it: (D, m, H)."""
+    """Fold landmarks (H, m, d) into a projection (D, d, H), so that it gives scores: (D, m, H)."""
     weight, bias = weights
     products = torch.einsum("xdh,hmd->xmh", weight, landmarks.double())
     return products, torch.einsum("dh,hmd->mh", bias, landmarks.double())
 
 
 def counted(weights: Weights) -> Weights:
-    """A projection of values with one more number, which is always 1: (D, d + 1, H)."""
+    """Add to a projection of values one more number that is always 1: return (D, d + 1, H)."""
     weight, bias = weights
     return F.pad(weight, (0, 0, 0, 1)), F.pad(bias, (0, 0, 0, 1), value=1.0)
 
 
 def joined(parts: Sequence[Weights]) -> Weights:
-    """Projections (D, ..., H) as one product."""
+    """Join projections (D, ..., H) of one input into one product."""
     return torch.cat([w.flatten(1) for w, _ in parts], 1), torch.cat(
         [b.flatten() for _, b in parts]
     )
 
 
 def mixed(scores: Tensor, inverse: Tensor) -> Tensor:
-    """softmax(scores) @ inverse over landmarks: (B, m, 1, H) of (B, m, 1, H) and (..., m, m, H)."""
+    """Return softmax(scores) @ inverse over the landmarks, (B, m, 1, H).
+
+    Scores are (B, m, 1, H), the inverse is (..., m, m, H).
+    """
     weights = torch.exp(scores - scores.amax(1, keepdim=True))
     weights = weights / weights.sum(1, keepdim=True)
     return (weights * inverse).sum(1)[:, :, None]
 
 
 def inverse_of(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """`center_inverse` of landmarks (B, m, d, H): (B, m, m, H)."""
+    """Return the `center_inverse` of landmarks (B, m, d, H), as (B, m, m, H)."""
     by_head = (landmarks.permute(0, 3, 1, 2) for landmarks in (landmark_queries, landmark_keys))
     return center_inverse(*by_head).permute(0, 2, 3, 1)

@@ -1,7 +1,7 @@
-"""A continual transformer: exact softmax attention over a window, one token at a time.
+"""Define a continual transformer: exact softmax attention over a window, token by token.
 
 Hedegaard et al. 2023, "Continual Transformers: Redundancy-Free Attention for Online Inference". It
-predicts what `WindowEncoder` does, whose weights it has; on a device no token is projected twice:
+has the weights of `WindowEncoder` and predicts the same; on a device no token is projected twice:
 
     one layer      the newest token's attention over rings of keys and values (`SingleOutput`)
     more layers    the first one keeps the attention of all tokens in the window (`Retroactive`);
@@ -17,7 +17,7 @@ from edgefold.train.models.ordered.window_encoder import WindowEncoder
 
 
 class ContinualTransformer(WindowEncoder):
-    """The continual form of `WindowEncoder`."""
+    """Predicts as `WindowEncoder`; its device form reads each token only once."""
 
     name = "continual-transformer"
 

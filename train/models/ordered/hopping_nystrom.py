@@ -1,14 +1,15 @@
-"""A continual Nyströmformer that keeps no token: its window loses a whole block at a time.
+"""Define a continual Nyströmformer that keeps no token: its window loses whole blocks.
 
 The paper's memory for fixed landmarks (Carreto Picon et al., section IV-E: 3 d m + m^2 + m numbers)
-leaves out the window's keys and values, without which nothing can be subtracted. Here nothing is:
-each landmark has one sum for each of b blocks of L tokens, and the oldest block is dropped as a
-whole. A sum of sums, each with its own largest score, has no cancellation. The state of a layer is
-b m (D + 2 H) numbers, whatever the window is, which has from (b - 1) L + 1 to b L tokens.
+leaves out the window's keys and values, without which nothing can be subtracted. Here nothing is
+subtracted: each landmark has one sum for each of b blocks of L tokens, and the oldest block is
+dropped as a whole. A sum of sums, each with its own largest score, has no cancellation. The state
+of a layer is b m (D + 2 H) numbers, whatever the window is, which has from (b - 1) L + 1 to b L
+tokens.
 
-Every layer answers each token once and for all, from its layer's tokens so far: layers are stacked
-at that cost too. In PyTorch (training, and the reference of the device's form) the same windows are
-masks over the last tokens.
+Every layer answers each token once, from the tokens of that layer so far, and never again: so each
+further layer costs no more than the first. In PyTorch (training, and the reference of the device's
+form) the same windows are masks over the last tokens.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from edgefold.train.models.ordered.window_nystrom import Landmarks, NystromConfi
 
 @dataclass(frozen=True, slots=True)
 class HoppingConfig(NystromConfig):
-    """The shape of an encoder; `window` is the longest one, b L.
+    """Holds the sizes of an encoder; `window` is the longest window, b L tokens.
 
     Attributes:
-        n_blocks: b.
+        n_blocks: b, the number of blocks in a window.
     """
 
     landmarks: Landmarks = "fixed"
@@ -48,7 +49,7 @@ class HoppingConfig(NystromConfig):
 
 
 class HoppingNystrom(WindowNystrom):
-    """Nyström attention to fixed landmarks over a window of whole blocks."""
+    """Encodes a stream by Nyström attention to fixed landmarks, over a window of whole blocks."""
 
     name = "hopping-nystrom"
     presets: ClassVar[dict[str, Any]] = {
@@ -59,12 +60,15 @@ class HoppingNystrom(WindowNystrom):
 
     @property
     def block(self) -> int:
-        """L, tokens in a block."""
+        """Return L, the number of tokens in a block."""
         return self.config.window // self.config.n_blocks
 
     @property
     def reach(self) -> int:
-        """Each layer reaches a window further back."""
+        """Return the number of tokens that an answer depends on.
+
+        Each layer reaches one window further back.
+        """
         return self.config.n_layers * (self.config.window - 1) + 1
 
     def attend(
@@ -94,7 +98,7 @@ class HoppingNystrom(WindowNystrom):
 
 
 class HoppingDevice(DeviceForm):
-    """The device's form.
+    """Runs a `HoppingNystrom` on a device, token by token.
 
     State: `blocks_k` (B, b, m, d + 2, H) of each layer k, a sum of values, its weight and its
     largest score for each block and landmark; and `n_tokens` (B,).

@@ -1,7 +1,7 @@
-"""A transformer encoder that answers at each new token from a window of the last n tokens.
+"""Define a transformer encoder that answers each new token from the last n tokens.
 
     token ──> embedding + circular positional encoding ──> K post-norm layers ──> class scores
-                                                           the last one for the newest token alone
+                                                           the last one only for the newest token
 
 Here the whole window is computed again at each token: this is the form that is trained, and the
 reference to which the continual forms (`for_device`) are equal. The state is a ring of tokens.
@@ -36,17 +36,17 @@ UNSEEN: Final = -1e30
 
 @dataclass(frozen=True, slots=True)
 class WindowConfig:
-    """The shape of an encoder.
+    """Holds the sizes of an encoder.
 
     Attributes:
-        n_inputs: X, features of a token.
-        n_classes: Classes that are scored.
-        n_layers: K.
-        width: D. n_heads: H.
+        n_inputs: X, the number of features of a token.
+        n_classes: Number of classes that are scored.
+        n_layers: K, the number of layers.
+        width: D, the width of a row. n_heads: H, the number of heads.
         feedforward: Width of the layers' feed-forward part.
-        window: n, tokens that an answer sees, the newest included.
+        window: n, the number of tokens that an answer sees, the newest included.
         endless: Whether streams go on beyond one window. Training then starts them anywhere in the
-            positional encoding; else a position tells the place in the sequence.
+            positional encoding; else a position says the place in the sequence.
     """
 
     n_inputs: int = 8
@@ -69,12 +69,12 @@ class WindowConfig:
 PAPER: Final = WindowConfig(
     n_inputs=128, n_classes=10, width=192, n_heads=16, feedforward=768, window=120
 )
-"""The sizes for GTZAN of Carreto Picon et al., section V-C; they do not state the feed-forward
-width, which is 4 D here."""
+"""Sizes for GTZAN of Carreto Picon et al., section V-C; they do not state the feed-forward width,
+which is 4 D here."""
 
 
 class WindowEncoder(StreamingModel):
-    """Softmax attention over the window; subclasses override `attend`."""
+    """Encodes a window of tokens by softmax attention; subclasses override `attend`."""
 
     name = "window-transformer"
     presets: ClassVar[Mapping[str, Any]] = {"small": WindowConfig(), "paper": PAPER}
@@ -95,18 +95,18 @@ class WindowEncoder(StreamingModel):
         self.rings = {"tokens": Ring(axis=1, counter="n_tokens")}
 
     def layer(self, k: int) -> PostNormLayer:
-        """Layer k of the stack."""
+        """Return layer k of the stack."""
         layer = self.layers[k]
         assert isinstance(layer, PostNormLayer)
         return layer
 
     @property
     def reach(self) -> int:
-        """Tokens that an answer depends on, R, the newest included."""
+        """Return R, the number of tokens that an answer depends on, the newest included."""
         return int(self.config.window)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """The ring of tokens (B, R - 1, X), and how many tokens came (B,)."""
+        """Return the ring of tokens (B, R - 1, X), and the number of tokens so far (B,)."""
         like = self.scores.weight
         return {
             "tokens": like.new_zeros(n_streams, self.reach - 1, self.n_inputs),
@@ -123,12 +123,13 @@ class WindowEncoder(StreamingModel):
         return following, {"scores": scores}
 
     def answer(self, tokens: Tensor, positions: Tensor, shift: Tensor | None = None) -> Tensor:
-        """Class scores of the last token, (B, classes).
+        """Return the class scores of the last token, (B, classes).
 
         Args:
-            tokens: (B, R, X) in any order, the newest last.
-            positions: (B, R), from 0 on; negative for rows that hold no token.
-            shift: (B,), added to positions before they are encoded; training draws it.
+            tokens: Tokens in any order, the newest last, (B, R, X).
+            positions: Positions of the tokens from 0 on, (B, R); negative for rows without a token.
+            shift: Number that is added to positions before they are encoded, (B,); training draws
+                it.
         """
         places = positions if shift is None else positions + shift[:, None]
         rows = self.embed(tokens) + self.encoding(places)
@@ -138,14 +139,14 @@ class WindowEncoder(StreamingModel):
         return scores
 
     def encoding(self, positions: Tensor) -> Tensor:
-        """The circular encoding of any positions, (..., D)."""
+        """Return the circular encoding (..., D) of any positions (...)."""
         period = len(self.positions)
         return nn.functional.embedding(torch.remainder(positions, period), self.positions)
 
     def encode(self, rows: Tensor, positions: Tensor, pick: Pick, first: int = 0) -> Tensor:
-        """Run the layers from `first` on over rows (B, R, D): the newest row's output (B, 1, D).
+        """Run the layers from `first` on over rows (B, R, D); return the newest row (B, 1, D).
 
-        `pick` takes the newest of rows (..., R, columns) out: (..., 1, columns).
+        `pick` is a function that takes the newest of rows (..., R, columns): (..., 1, columns).
         """
         visible = in_window(positions, self.config.window)
         for k in range(first, len(self.layers)):
@@ -164,15 +165,15 @@ class WindowEncoder(StreamingModel):
         positions: Tensor,
         visible: Tensor,
     ) -> Tensor:
-        """Attend to the window, by head: (B, H, asked rows, D/H).
+        """Attend to the window: return the result by head, (B, H, asked rows, D/H).
 
         Args:
-            k: The layer's number.
+            k: Number of the layer.
             layer: The layer.
             rows: All rows, (B, R, D).
-            asked: Those whose attention is asked for, all or one.
-            positions: (B, R).
-            visible: (B, R), True for rows in the window.
+            asked: Rows whose attention is wanted, all or one.
+            positions: Positions of the rows' tokens, (B, R).
+            visible: True for rows in the window, (B, R).
         """
         keys, values = layer.keys_values(rows)
         return torch.softmax(queries(layer, asked) @ keys.mT + unseen(visible), -1) @ values
@@ -187,11 +188,17 @@ class WindowEncoder(StreamingModel):
     def forward(
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
-        """Scores at each target, (B, M, classes), of a stream of the context's, then its tokens."""
+        """Return the scores at each target, (B, M, classes), for training.
+
+        The stream consists of the context's tokens, then the targets.
+        """
         return {"scores": self._scores(x_context, x_target, mask, None)}
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """The mean negative log-likelihood; endless streams start anywhere in the encoding."""
+        """Return the mean negative log-likelihood of the targets in nats, ().
+
+        Endless streams start anywhere in the positional encoding.
+        """
         shift = None
         if self.config.endless:
             n, period = len(batch.x_context), len(self.positions)
@@ -213,42 +220,45 @@ class WindowEncoder(StreamingModel):
 
 
 def queries(layer: PostNormLayer, rows: Tensor) -> Tensor:
-    """Scaled queries by head, (B, H, rows, D/H): scores are plain products with keys."""
+    """Return the queries of rows by head, (B, H, rows, D/H), scaled by 1/sqrt(D/H)."""
     heads = split_heads(layer.q(rows), layer.n_heads)
     return heads / math.sqrt(heads.shape[-1])
 
 
 def unseen(visible: Tensor) -> Tensor:
-    """Return addends for scores (B, H, rows, R) that hide what is not visible (B, R)."""
+    """Return numbers for scores (B, H, rows, R) that hide rows where visible (B, R) is False."""
     return torch.where(visible, 0.0, UNSEEN)[:, None, None]
 
 
 def positions_of(n_tokens: Tensor, length: int) -> Tensor:
-    """Positions (B, length) of the tokens in a ring that took n_tokens (B,); below 0 where none."""
+    """Return the positions (B, length) of the tokens in a ring that took n_tokens (B,) tokens.
+
+    A position below 0 stands for a slot without a token.
+    """
     slots = torch.arange(length, device=n_tokens.device)
     newest = n_tokens[:, None] - 1
     return newest - torch.remainder(newest - slots, length)
 
 
 def in_window(positions: Tensor, window: int) -> Tensor:
-    """Which rows (B, R) are among the last `window` tokens."""
+    """Return which rows, (B, R), are among the last `window` tokens."""
     return (positions >= 0) & (positions > positions.amax(1, keepdim=True) - window)
 
 
 def windows(
     context: Tensor, targets: Tensor, mask: Tensor | None, reach: int
 ) -> tuple[Tensor, Tensor]:
-    """The last `reach` tokens before and with each target.
+    """Return the last `reach` tokens before and with each target.
 
     Args:
-        context: (B, N, X).
-        targets: (B, M, X).
-        mask: (B, N), True for context tokens that exist.
-        reach: R.
+        context: Tokens of the context, (B, N, X).
+        targets: Tokens of the targets, (B, M, X).
+        mask: True for context tokens that exist, (B, N).
+        reach: R, the number of tokens for each target.
 
     Returns:
-        Tokens (B, M, R, X) and positions (B, M, R), negative where there is no token; R is no more
-        than N + M.
+        Tokens (B, M, R, X) and positions (B, M, R), negative where there is no token; R is at most
+            N + M.
     """
     tokens = torch.cat([context, targets], 1)
     n_streams, n_context, n_targets = len(tokens), context.shape[1], targets.shape[1]

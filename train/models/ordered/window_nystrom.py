@@ -1,7 +1,7 @@
-"""A window encoder with Nyström attention, computed again at each token: Nyströmformer.
+"""Define a window encoder with Nyström attention, computed again at each token: Nyströmformer.
 
-Xiong et al. 2021; with fixed landmarks the variant of Carreto Picon et al., section V-A. It is what
-`continual-nystrom` is compared with.
+Xiong et al. 2021; with fixed landmarks the variant of Carreto Picon et al., section V-A.
+`continual-nystrom` is compared with it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from edgefold.train.models.ordered.window_encoder import (
 
 Landmarks = Literal["means", "fixed"]
 N_CLUSTERED: Final = 64
-"""Streams of the training task whose tokens are clustered."""
+"""Number of streams of the training task whose tokens are clustered."""
 
 
 @dataclass(frozen=True, slots=True)
 class NystromConfig(WindowConfig):
-    """The shape of an encoder with landmarks.
+    """Holds the sizes of an encoder with landmarks.
 
     Attributes:
-        n_landmarks: m.
-        landmarks: "means" of queries and keys over segments of the window, or "fixed" ones: set by
-            clustering before the first training step, then constant. Train with means first, then
-            again with fixed ones from the trained weights (`--start-from`).
+        n_landmarks: m, the number of landmarks.
+        landmarks: Kind of landmarks: "means" of queries and keys over segments of the window, or
+            "fixed" ones: set by clustering before the first training step, then constant. Train
+            with means first, then again with fixed ones from the trained weights (`--start-from`).
     """
 
     n_landmarks: int = 4
@@ -64,7 +64,7 @@ class NystromConfig(WindowConfig):
 
 
 class WindowNystrom(WindowEncoder):
-    """Nyström attention to segment means of the window, or to fixed landmarks."""
+    """Encodes a window by Nyström attention, to segment means of it or to fixed landmarks."""
 
     name = "window-nystrom"
     presets: ClassVar[dict[str, Any]] = {
@@ -94,7 +94,7 @@ class WindowNystrom(WindowEncoder):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether landmarks are constants."""
+        """Return whether landmarks are constants."""
         return self.config.landmarks == "fixed"
 
     def attend(
@@ -116,7 +116,10 @@ class WindowNystrom(WindowEncoder):
         return nystrom(queries(layer, asked), *landmarks, keys, values, unseen(visible))
 
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
-        """Weights (B, m, R) of rows in the landmarks: the segments of the window in its order."""
+        """Return the weights (B, m, R) of rows in the landmarks, which are means of segments.
+
+        The segments are those of the window, in the order of its tokens.
+        """
         oldest = positions.amax(1, keepdim=True) - (self.config.window - 1)
         segments = self.segment_of[(positions - oldest).clamp_min(0)]
         return segment_means(segments, visible, self.config.n_landmarks)

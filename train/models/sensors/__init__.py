@@ -1,1 +1,1 @@
-"""The general model of sensor streams: online experts, their calibrated mixture, a network."""
+"""Hold the general model of sensors: online experts, their calibrated mixture, and a network."""

@@ -1,9 +1,14 @@
-"""The experts and their mixture as one forecaster: what the network corrects and never falls below.
+"""Join the experts and their mixture to one forecaster, the floor, which the network corrects.
 
     row ─> its density as forecast before ─> z, log density ─> experts, mixture and memory learn
         └> features and densities of the slots that follow
 
-It has no weights to be trained, and computes without gradients.
+An expert is a simple forecaster. A slot is one place in the even sequence of times in which rows
+come. z is a value in the coordinates of the density that was forecast for it (`features`). The
+floor has no weights to be trained, and computes without gradients.
+
+Letters of shapes: B streams, H horizons (numbers of slots that a forecast looks ahead), K experts,
+N components of the mixture, F features.
 """
 
 from __future__ import annotations
@@ -23,24 +28,25 @@ from edgefold.train.models.sensors.past_values import N_RECENT, past_of, read_va
 from edgefold.train.models.sensors.slot import Slot, SlotSeason
 
 NO_SEASON = 64
-"""The longest horizon, in slots, of a stream without a season."""
+"""Longest horizon, in slots, of a stream without a season."""
 FIRST = 10
-"""Slots that a forecast must have seen for anything to be learned from it."""
+"""Number of slots that must have come before a forecast for anything to be learned from it."""
 EXPERTS, DENSITY, SIGHT = "experts_", "mixture_", "features_"
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A row beside what was forecast of it one slot before.
+    """Holds a row, the forecast of it that was made one slot before, and how they compare.
 
     Attributes:
         slot: The row.
-        forecast: The experts', at every horizon, (B, H, K).
-        mixture: The density of it, at every horizon.
-        explained: The log density of each component, (B, H, N).
-        below: Mass below its value, one slot ahead, (B, 1). above: Likewise.
-        log_density: Of its value, one slot ahead, (B, 1), nats.
-        z: Phi^-1(below), (B, 1).
+        forecast: Forecasts of it by the experts, from each horizon, (B, H, K).
+        mixture: Densities that were forecast for it, from each horizon.
+        explained: Log density of each component at the value, less log root 2 pi, (B, H, N).
+        below: Probability mass below the value, from one slot before, (B, 1).
+        above: Probability mass above the value, from one slot before, (B, 1).
+        log_density: Log density of the value in nats, from one slot before, (B, 1).
+        z: Normal quantile of `below`, Phi^-1(below), (B, 1).
         known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H, 1).
     """
 
@@ -56,18 +62,18 @@ class Scored:
 
     @property
     def counts(self) -> Tensor:
-        """`known` of the first horizon, (B, 1)."""
+        """Return `known` of the first horizon, (B, 1)."""
         return self.known[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """The slots that follow.
+    """Holds the forecast of the slots that follow.
 
     Attributes:
-        mixture: Their densities, at every horizon.
-        features: Of the next one, (B, F).
-        likely: Values that the next one may have exactly, (B, N_LIKELY).
+        mixture: Densities of the values, at each horizon.
+        features: Features of the next slot for the network, (B, F).
+        likely: Values that the next slot may have exactly, (B, N_LIKELY).
     """
 
     mixture: density.Mixture
@@ -76,12 +82,12 @@ class Coming:
 
 
 class Floor:
-    """Experts and mixture of streams.
+    """Forecasts by experts and their mixture, for several streams.
 
     Args:
-        longest: Of seasons, in slots.
-        n_values: Last values that are kept.
-        horizons: In slots; the first is 1.
+        longest: Longest season that is used, in slots.
+        n_values: Number of last values that are kept.
+        horizons: Numbers of slots that forecasts look ahead; the first is 1.
         with_season: Whether there is a last horizon of one season.
     """
 
@@ -102,7 +108,7 @@ class Floor:
         }
 
     def initial_state(self, n_streams: int) -> State:
-        """Return the state of streams that have seen nothing."""
+        """Return the state of n_streams streams that have seen no row."""
         zeros, n_horizons, n_waiting = torch.zeros, self._n_horizons, sum(self._waiting)
         waiting = {"ahead": n_waiting, "ahead_season": self._longest * self._with_season}
         parts = {
@@ -128,7 +134,7 @@ class Floor:
         }
 
     def score(self, state: State, x: Tensor) -> Scored:
-        """Read a row (B, 4) and compare it with what was forecast of it."""
+        """Read a row x (B, 4) and compare it with the forecast that was made of it."""
         slot = self._slot(state, x)
         forecast = self._forecast_then(state, slot)
         mixture = density.mixture(_part(state, DENSITY), forecast, slot.newest)
@@ -147,9 +153,9 @@ class Floor:
         )
 
     def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
-        """Return what streams keep after a row, and their forecast of the slots after it.
+        """Return the state of the streams after a row, and their forecast of the slots after it.
 
-        `fill`, what the next slot is taken for if it is missing, stays to be set by the caller.
+        The caller must set `fill`, the value that stands for the next slot if it is missing.
         """
         slot, old = row.slot, _part(state, DENSITY)
         held, of_season = read_values(state["values"], slot)
@@ -194,7 +200,10 @@ class Floor:
         }, Coming(ahead, features, likely)
 
     def total(self, following: State) -> Tensor:
-        """A sum, (B,), over what `learn` returned and no forecast shows if it is not finite."""
+        """Return a sum, (B,), that is not finite if `learn` computed numbers that are not finite.
+
+        It covers the tensors of `following` that no forecast shows.
+        """
         return (
             following[f"{EXPERTS}root"].sum((1, 2, 3, 4))
             + following[f"{EXPERTS}weights"].sum((1, 2, 3))
@@ -203,7 +212,7 @@ class Floor:
         )
 
     def _slot(self, state: State, x: Tensor) -> Slot:
-        """The row beside what the streams say of it."""
+        """Return the slot of a row x (B, 4), with the numbers of its streams."""
         n = state["slots"][:, None]
         value, measured, season = x.split([1, 1, 2], 1)
         length, phase = season.long().split(1, 1)
@@ -232,7 +241,7 @@ class Floor:
         return min(NO_SEASON, self._longest)
 
     def _forecast_then(self, state: State, slot: Slot) -> Tensor:
-        """Return what the experts have forecast of a slot at each horizon, (B, H, K)."""
+        """Return the experts' forecasts of a slot, as made at each horizon before it, (B, H, K)."""
         parts = [state["forecast"][:, :1]]
         if self._waiting:
             parts += state["ahead"].split(self._waiting, 1)[1::2]
@@ -243,7 +252,7 @@ class Floor:
         return torch.cat(parts, 1)
 
     def _queued(self, state: State) -> State:
-        """The forecasts that wait, those of the slot before included."""
+        """Return the forecasts that wait for their slots, with those of the slot before."""
         forecasts = state["forecast"].split(1, 1)[1:]
         following = {"ahead_season": forecasts[-1]} if self._with_season else {}
         if self._waiting:
@@ -254,11 +263,11 @@ class Floor:
 
 
 def _part(state: State, head: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, without that."""
+    """Return the state tensors whose names begin with `head`, by the rest of their names."""
     return {name.removeprefix(head): held for name, held in state.items() if name.startswith(head)}
 
 
 def _known(state: State, slot: Slot) -> Tensor:
-    """1.0 where a slot was measured and its forecast had a past, else 0.0, (B, H, 1)."""
+    """Return 1.0 where a slot was measured and its forecast had a past, else 0.0, (B, H, 1)."""
     settled = slot.measured * (state["change_weight"] > 3).float()
     return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled[..., None]

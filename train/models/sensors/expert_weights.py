@@ -1,10 +1,10 @@
-"""The experts' density and the network's together, weighted by how well each has told the past.
+"""Weigh the density of the experts and that of the network by how well each forecast the past.
 
     P = w_0 F + w_1 G(Phi^-1(F))        log w <- 0.995 log w + log score
 
-A share goes back to the first weights with each row, so that neither is ever lost: the portfolio
-can fall below the experts by little, whatever the network says. (Herbster and Warmuth 1998 call it
-fixed share.)
+Here F is the experts' distribution, G the network's correction of it. With each row a share of the
+weights is set back to the first weights, so that neither is ever lost: the portfolio can fall below
+the experts by little, whatever the network says. (Herbster and Warmuth 1998 call it fixed share.)
 """
 
 from __future__ import annotations
@@ -21,40 +21,47 @@ from edgefold.train.models.sensors.network import Normals
 
 MEMORY, SHARE = 0.995, 0.03
 FIRST = (0.8, 0.2)
-"""Weights of the experts and of the network, at first and of the share."""
+"""First weights of the experts and of the network, to which a share is set back."""
 GAIN_BOUND = 30.0
 N_GRID, GRID_BOUND = 129, 4.0
-"""Points and bound of the grid of z, for quantiles."""
+"""Number of points, and bound, of the grid of z on which quantiles are computed."""
 NARROW, FARTHEST = 0.1, 1e30
-"""Normals that are less wide hold their value exactly; a value that bounds nothing."""
+"""Standard deviation below which a normal holds its value exactly; and a value that bounds
+nothing."""
 
 
 def first_weights(n_streams: int) -> Tensor:
-    """The logarithms of the first weights, (B, 2)."""
+    """Return the logarithms of the first weights, (B, 2)."""
     return torch.log(torch.tensor(FIRST)).repeat(n_streams, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Weights (B, 2) of the experts' density and of the network's."""
+    """Holds the weights (B, 2) of the two densities, and the normals of the network.
+
+    The first weight is that of the experts' density, the second that of the network's.
+    """
 
     weight: Tensor
     normals: Normals
 
     @classmethod
     def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
-        """Make the portfolio from logarithms of weights, (B, 2)."""
+        """Build the portfolio from logarithms of weights, (B, 2), and the network's normals."""
         shared = (1 - SHARE) * log_weight.exp() + SHARE * torch.tensor(FIRST)
         return cls(shared, normals)
 
     def tails(self, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-        """Masses below and above values from those of the experts' density, all (B, V)."""
+        """Return the masses below and above values, from those of the experts' density.
+
+        All are (B, V).
+        """
         first, second = self.weight.split(1, -1)
         lower, upper = self.normals.tails(normal_score(below, above))
         return first * below + second * lower, first * above + second * upper
 
     def floor_masses(self, levels: Tensor) -> Tensor:
-        """Return the experts' mass below the quantiles at levels (Q,), (B, Q)."""
+        """Return the experts' mass below the portfolio's quantiles at levels (Q,): (B, Q)."""
         grid = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID)
         own = torch.special.ndtr(grid)
         first, second = self.weight.split(1, -1)
@@ -63,7 +70,7 @@ class Portfolio:
         return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
 
     def exact(self, quantiles: Tensor, levels: Tensor, likely: Tensor) -> Tensor:
-        """Quantiles (B, Q) at levels (Q,), where a value that comes exactly is one of them.
+        """Move quantiles (B, Q) at levels (Q,) to values that come exactly, where these hold them.
 
         A narrow normal that stands at such a value holds as many levels as it has weight: those
         around the mass below the value. `likely` (B, A) are the values of the last A normals.
@@ -79,19 +86,26 @@ class Portfolio:
         return torch.minimum(torch.maximum(quantiles, least.amax(-1)), most.amin(-1))
 
     def gains(self, z: Tensor) -> Tensor:
-        """Log density of each at z (B, 1) less that of the experts, in nats, (B, 2)."""
+        """Return log densities at z (B, 1) minus that of the experts, in nats, (B, 2).
+
+        The two columns are the experts, thus 0, and the network.
+        """
         network = self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
         return torch.cat([torch.zeros_like(z), network], -1)
 
     def gain(self, gains: Tensor) -> Tensor:
-        """Log density less that of the experts, in nats, (B, 1), from those of each."""
+        """Return the portfolio's log density minus that of the experts, in nats, (B, 1).
+
+        `gains` (B, 2) are those of `Portfolio.gains`.
+        """
         return torch.logsumexp(gains + torch.log(self.weight), -1, keepdim=True)
 
 
 def following(log_weight: Tensor, gains: Tensor, counts: Tensor) -> Tensor:
-    """The kept logarithms of weights (B, 2) after a value, where that counts (B, 1).
+    """Return the logarithms of the weights, (B, 2), after a value.
 
-    `gains` (B, 2) are those of each density at it, see `Portfolio.gains`.
+    They change only where the value counts, that is `counts` (B, 1) is 1.0. `gains` (B, 2) are
+    those of `Portfolio.gains` at the value.
     """
     updated = (MEMORY * log_weight + gains).log_softmax(-1)
     return torch.where(counts > 0, updated, log_weight)

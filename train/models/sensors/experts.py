@@ -1,4 +1,4 @@
-"""Cheap online forecasters, each at several horizons at once, in a state of fixed size.
+"""Define the experts: cheap online forecasters at several horizons, in a state of fixed size.
 
     persistence     the newest value
     season          the value one season before the one forecast
@@ -9,10 +9,11 @@
     least squares   of the changes, with short and with long memory, and of the levels; one for
                     each horizon, direct: no forecast is fed back
 
-Best is the least squared error, remembered for some 100 slots. Least squares keep a root S of the
-inverse Gram matrix P = S S' (Potter 1963; see `examples/rls.py`), learn from an error clipped at
-three times its running size, and bound P by a ridge that is never forgotten. Those whose error
-stays far above that of persistence begin anew: no forgetting would undo what garbage taught them.
+The best filter is the one with the least squared error, remembered for some 100 slots. Least
+squares keep a root S of the inverse Gram matrix P = S S' (Potter 1963; see `examples/rls.py`),
+learn from an error clipped at three times its running size, and bound P by a ridge that is never
+forgotten. Least squares whose error stays far above that of persistence begin again: no forgetting
+would undo what garbage taught them.
 """
 
 from __future__ import annotations
@@ -33,25 +34,26 @@ DAMPED = 0.98
 HOLT = tuple((a, b, p) for a in (0.1, 0.3, 0.6, 0.9) for b, p in ((0.0, 1.0), (0.1, 0.9)))
 WINTERS = tuple((a, b, DAMPED) for a in (0.1, 0.4, 0.8) for b in (0.0, 0.1))
 FILTERS = HOLT + WINTERS
-"""Smoothing of the level and of the trend, and the trend's damping; the latter have a season."""
+"""Settings of the filters: smoothing of the level, smoothing of the trend, and damping of the
+trend. The last ones (`WINTERS`) have a season."""
 PULLS = tuple(g * (1 - a) for (a, _, _), g in zip(WINTERS, (0.3, 0.05) * 3, strict=True))
-"""Part of an error that the season takes."""
+"""Share of an error that each filter with a season adds to the season."""
 FORGET = (0.995, 0.9998, 0.998)
 RIDGE_FLOOR = 1e-6
 MEMORY = 0.99
 ERROR_BOUND, LEVEL_BOUND, TREND_BOUND = 50.0, 1000.0, 10.0
-"""The largest error that counts, in scales; how far, in scales, a filter's level may be from the
-newest value, and its season from 0; its trend from 0."""
+"""Bounds in scales of the stream: the largest error that counts; how far a filter's level may be
+from the newest value, and its season from 0; how far its trend may be from 0."""
 CLIP, LEAST_TYPICAL = 3.0, 0.3
 LOST = 5.0
-"""Least squares whose running error is so many times persistence's have learned from garbage."""
+"""Factor above persistence's running error from which least squares count as taught by garbage."""
 LARGEST = 1e30
 
 
 def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, Tensor]:
-    """The state of experts that have seen nothing.
+    """Return the state of experts that have seen no value.
 
-    `filters` hold level, trend and squared error of each.
+    `filters` holds level, trend and squared error of each filter.
     """
     root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
     zeros = root.new_zeros
@@ -70,11 +72,12 @@ def forecasts(
     """Return each expert's forecast at each horizon of the slots after `slot`, (B, H, K).
 
     Args:
-        state: The experts', after the slot; `season` is the row of the ring that they have added.
-        ring: Their seasons, without that row.
-        past: At the position after the slot.
-        slot: The newest one.
-        scale: After the slot, (B, 1).
+        state: State of the experts after the slot; `season` is the row of the ring that they have
+            added.
+        ring: Seasons of the filters, without that row.
+        past: Past at the position after the slot.
+        slot: The newest slot.
+        scale: Scale of the stream after the slot, (B, 1).
     """
     newest, scale = slot.value[..., None], scale[..., None]
     squared = state["filters"][:, 2:]
@@ -102,7 +105,7 @@ def forecasts(
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
-    """Return each filter's forecast `steps` (B, H, 1) ahead, without seasons, (B, H, N)."""
+    """Return each filter's forecast `steps` (B, H, 1) slots ahead, without seasons, (B, H, N)."""
     level, trend, _ = filters.split(1, 1)
     damping = torch.tensor([phi for _, _, phi in FILTERS])
     below = torch.where(damping < 1, damping, 0.5)
@@ -113,7 +116,7 @@ def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
 def learned(
     state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
 ) -> dict[str, Tensor]:
-    """The state after a slot; `season` is one row of the ring, (B, N, 1), at the slot's phase.
+    """Return the experts' state after a slot.
 
     Args:
         state: The experts'.
@@ -134,9 +137,9 @@ def learned(
 
 
 def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, 1, S).
+    """Return filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, 1, S).
 
-    season: What those with one add at the slot, (B, 1, S).
+    `season` (B, 1, S) is the number that each filter with a season adds at the slot.
     """
     alpha, beta, phi = torch.tensor(FILTERS).T
     value, scale = slot.value[..., None], slot.scale[..., None]
@@ -158,7 +161,10 @@ def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tens
 def _least_squares(
     state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
 ) -> dict[str, Tensor]:
-    """Potter's update of the roots (B, H, 3, F, F), and of the weights (B, H, 3, F)."""
+    """Return roots (B, H, 3, F, F) and weights (B, H, 3, F) after Potter's update by a slot.
+
+    The running errors (B, H, 3) are returned too.
+    """
     scale = slot.scale[..., None]
     lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, 3)
     root = torch.where(lost[..., None, None], torch.eye(N_REGRESSORS), state["root"])

@@ -1,8 +1,8 @@
-"""Features of a stream that a network sees: numbers without units, bounded whatever comes.
+"""Compute the features of a stream for the network: numbers without units, always bounded.
 
 z is the value in the coordinates of the mixture that forecast it: z = Phi^-1(F(value)), normal with
-mean 0 and deviation 1 where the mixture is right. m is the experts' weighted mean, s its running
-error.
+mean 0 and deviation 1 where the mixture is right. m is the weighted mean of the experts' forecasts,
+s its running error. The quantum of a sensor is the step between the values that it can show.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from edgefold.train.models.sensors.slot import Slot
 N_LAGS = 6
 N_STEPS = 7
 N_LIKELY = N_STEPS + 2
-"""Values that may come exactly: m and its neighbours in steps of the sensor's quantum, and the ends
-of its range."""
+"""Number of values that may come exactly: m and its neighbours in steps of the sensor's quantum,
+and the two ends of its range."""
 MEMORIES = (0.8, 0.98, 0.998)
-"""Memories of the running errors of m; the second is that of s."""
+"""Shares of the running errors of m that remain after each value; the second is that of s."""
 LEAST_TAIL = 1e-7
 E_ABS_Z = math.sqrt(2 / math.pi)
 LEVEL_RATE, EXTREME_RATE = 0.005, 2e-4
@@ -33,30 +33,33 @@ MEAN_RATES = (0.03, 0.03, 0.02, 0.02, 0.02, 0.05)
 """Rates of running means: |z|, z^2, repeats, values at the lower and the upper end, distance of
 changes from multiples of the quantum."""
 FIRST_ERROR, LEAST_ERROR = 1.25, 0.05
-"""The running error of m before it is known, and the least, in scales."""
+"""Running error of m before it is known, and the least one, in scales of the stream."""
 SIDES = torch.tensor([-1.0, 1.0])
 RANGE_BOUND, ERROR_BOUND = 1000.0, 30.0
-"""How far the stream's slow mean and its extremes may lie from where they belong, and the largest
-error of m that counts, in scales."""
+"""Bounds in scales: how far the stream's slow mean may lie from the value, and its extremes from
+this mean; and the largest error of m that counts."""
 N_FEATURES = (
     (N_EXPERTS + 8) + (N_EXPERTS + 2 + N_LAGS + 3 + N_REGRESSORS) + 2 + N_EXPERTS + len(SHARES) + 6
     + N_LIKELY
 )  # fmt: skip
 PATIENCE, MOST_TURNS, LEAST_QUANTUM = 0.01, 1e4, 1e-30
-"""How much greater than the quantum a change may be for each that came since, to replace it."""
+"""Numbers of `_quantum`: how much a change may exceed the quantum, as a share for each change that
+came since, and still replace it; the most quanta that are counted; the least divisor."""
 LEAST_CHANGE, FEW_TURNS, COARSE = 1e-3, 16.0, 0.01
-"""The least change that counts as a step, in scales; the most quanta of one that tells whether
-changes are multiples: float32 does not tell it for more; the least quantum whose steps stand apart,
-in scales: normals of z are no narrower."""
+"""Bounds of steps: the least change that counts as a step, in scales; the number of quanta below
+which a change shows whether changes are multiples of the quantum (float32 does not show it for
+more); and the least quantum, in scales, whose steps are told apart: normals of z are no
+narrower."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
 ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)
-"""Coefficients of the normal quantile: Abramowitz and Stegun 1964, 26.2.23."""
+"""Coefficients of the normal quantile, of numerator and denominator: Abramowitz and Stegun 1964,
+26.2.23."""
 
 
 def normal_score(below: Tensor, above: Tensor) -> Tensor:
-    """Phi^-1 of the mass below, from both tails, to 4.5e-4 and within +-5.2.
+    """Return Phi^-1 of the mass below, from both tails, to 4.5e-4 and within +-5.2.
 
-    As the coordinate in which a density is corrected it need not be exact: see `network`.
+    It need not be exact, as it is only the coordinate in which a density is corrected (`network`).
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
     t = torch.sqrt(-2 * torch.log(tail))
@@ -66,9 +69,9 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
 
 
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
-    """Return the features' memory of a stream that has seen nothing.
+    """Return the memory that features need, for n_streams streams that have seen no value.
 
-    `ends` and `extremes` are those below, with the sign turned, and above.
+    `ends` and `extremes` hold the lower one, with its sign changed, and the upper one.
     """
     zeros = torch.zeros
     return {
@@ -87,19 +90,22 @@ def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
 
 
 def expected(weight: Tensor, forecast: Tensor) -> Tensor:
-    """m: the weighted mean of forecasts (B, K), (B, 1); exact where they are all the same."""
+    """Return m, the weighted mean of forecasts (B, K): (B, 1).
+
+    It is exact where all forecasts are the same.
+    """
     first = forecast[:, :1]
     return first + (weight * (forecast - first)).sum(-1, keepdim=True)
 
 
 def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
-    """The memory after a slot; `z_season` is one row of its ring, (B, 1).
+    """Return the features' memory after a slot; `z_season` is one row of its ring, (B, 1).
 
     Args:
-        state: The memory.
-        z: Of the slot's value, (B, 1).
-        middle: m, by which the slot was forecast, (B, 1).
-        slot: The slot.
+        state: Memory before the slot.
+        z: z of the slot's value, (B, 1).
+        middle: m that was forecast for the slot, (B, 1).
+        slot: The slot that came.
     """
     gate = slot.measured * slot.started
     z = z * gate
@@ -127,7 +133,10 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
 
 
 def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
-    """The running squares of m's errors, and their weight, (B, 2, 3), after an error (B, 1)."""
+    """Return the running squares of m's errors and their weights after an error (B, 1).
+
+    The result is (B, 2, 3), for the three `MEMORIES`.
+    """
     most = scale * (6 * state["error"] / scale).clamp(6.0, ERROR_BOUND)
     new = torch.cat([torch.minimum(error, most) ** 2, torch.ones_like(error)], 1) * gate
     decay = 1 - (1 - torch.tensor(MEMORIES)) * gate
@@ -135,7 +144,10 @@ def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tenso
 
 
 def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """The slow mean and variance after a slot, (B, 2), and the extremes but for it, (B, 2)."""
+    """Return slow mean and variance after a slot, (B, 2), and the extremes before it, (B, 2).
+
+    The extremes have moved a little towards the mean.
+    """
     mean, variance = level.split(1, 1)
     apart = within(slot.value - mean, RANGE_BOUND, slot.scale)
     mean = slot.value - slot.started.clamp(max=1 - LEVEL_RATE) * apart
@@ -146,12 +158,12 @@ def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]
 
 
 def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Return what is known of a sensor's steps, (B, 3), and how far a slot is from one, (B, 1).
+    """Return the memory of a sensor's steps, (B, 3), and a change's distance from one, (B, 1).
 
-    The quantum, which is the least change other than 0 of late; the changes since it was found; the
-    last value that was measured. The change's distance from a multiple is in quanta: 0 for a sensor
-    of whole degrees, a quarter in the mean for one without steps. A repeat and a change of many
-    quanta leave `distance`.
+    The memory holds the quantum, which is the least change other than 0 of late; the number of
+    changes since it was found; and the last value that was measured. The change's distance from a
+    multiple is in quanta: 0 for a sensor of whole degrees, a quarter in the mean for one without
+    steps. A repeat and a change of many quanta leave `distance`.
     """
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()
@@ -168,9 +180,9 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
 
 
 def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
-    """The values next to m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS).
+    """Return values near m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS).
 
-    Those of a quantum that is not `COARSE` lie around m itself: rounding would only add noise.
+    If the quantum is not above `COARSE`, they lie around m itself: rounding would only add noise.
     """
     least, _, last = quantum.split(1, 1)
     turns = ((m - last) / least.clamp(min=LEAST_QUANTUM)).clamp(-MOST_TURNS, MOST_TURNS)
@@ -180,12 +192,12 @@ def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
 
 
 def likely_values(state: dict[str, Tensor], m: Tensor, scale: Tensor) -> Tensor:
-    """The values that may come exactly in the next slot, (B, N_LIKELY): see `N_LIKELY`."""
+    """Return the values that may come exactly in the next slot, (B, N_LIKELY): see `N_LIKELY`."""
     return torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
 
 
 def errors_of(running: Tensor, scale: Tensor) -> Tensor:
-    """The running errors of m, (B, 3), from `running`; the second is s."""
+    """Compute the running errors of m, (B, 3), from `running`; the second one is s."""
     squared, weight = running.unbind(1)
     roots = torch.sqrt(squared / weight.clamp(min=1e-3))
     roots = torch.where(weight > 1.5, roots, FIRST_ERROR * scale)
@@ -197,24 +209,24 @@ def features(
     m: Tensor, likely: Tensor, error: Tensor, running: Tensor, past: Past, slot: Slot,
     scale: Tensor, weight: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The features of the slot after `slot`, (B, N_FEATURES).
+    """Return the features of the slot after `slot`, (B, N_FEATURES).
 
-    The last N_LIKELY are z of the values that may come exactly.
+    The last N_LIKELY of them are z of the values that may come exactly.
 
     Args:
-        state: The memory after the slot.
+        state: Memory of the features after the slot.
         ring: z of a season of slots, (B, S), with or without the slot's.
-        mixture: The density of the coming slot, of one horizon.
-        share: Of its widths, (B, W).
-        forecast: Of the experts at the first horizon, (B, K).
-        m: Their weighted mean, (B, 1).
+        mixture: Density of the coming slot, of one horizon.
+        share: Shares of the mixture's widths, (B, W).
+        forecast: Forecasts of the experts at the first horizon, (B, K).
+        m: Weighted mean of these forecasts, (B, 1).
         likely: Values that may come exactly, (B, N_LIKELY).
-        error: Their running errors, (B, K).
-        running: Those of m, (B, 3).
-        past: At the position after the slot.
-        slot: The newest.
-        scale: After the slot, (B, 1).
-        weight: How many changes the scale is the mean of, (B, 1).
+        error: Running errors of the experts, (B, K).
+        running: Running errors of m, (B, 3).
+        past: Past at the position after the slot.
+        slot: The newest slot.
+        scale: Scale of the stream after the slot, (B, 1).
+        weight: Number of changes of which the scale is the mean, (B, 1).
     """
     expert, season = mixture.expert[:, 0], slot.season
     s = running[:, 1:2]

@@ -1,9 +1,9 @@
-"""The experts' mixture with learned tails: a density for the next value that calibrates itself.
+"""Mix the experts with learned tails: a density for the next value that calibrates itself.
 
 f = pi_0 N(newest value, nearly 0)  +  sum_k w_k sum_j pi_j N(f_k, c_j s_k)
 
-w    weights of the experts by their past log score, forgotten within some 50 values
-s    running errors of each expert, bounded below by a part of the stream's scale, and above by
+w    weights of the experts by their past log score, forgotten within some 50 values s    running
+errors of each expert, bounded below by a part of the stream's scale, and above by
      their median
 pi   shares of the widths c, by how well each has explained the past: the tails; pi_0 is the
      share of exact repeats, for sensors that quantise or sleep
@@ -23,53 +23,58 @@ from edgefold.train.models.sensors.slot import Slot
 
 WIDTHS = (0.05, 0.25, 0.5, 1.0, 1.7, 3.5, 10.0)
 SHARES = (0.02, 0.02, 0.06, 0.15, 0.47, 0.18, 0.08, 0.02)
-"""At first: of the repeats, then of each width."""
+"""First shares: of the repeats, then of each width."""
 REPEAT_WIDTH = 0.01
 LEAST_SHARE = (1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 2e-5)
-"""Rates of repeats, then of each width: outliers must teach what explains an outlier."""
+"""Least shares: of the repeats, then of each width. Outliers must teach what explains an
+outlier."""
 LEAST_WEIGHT = 1e-12
 FIRST_TYPICAL = 1e30
 FLOOR, FIRST_ERROR, MOST_ERROR = 0.02, 1.25, 30.0
-"""The least running error, the one before the first value, and the largest, in scales."""
+"""Least running error of an expert, the one before the first value, and the largest, in scales."""
 WEIGHT_MEMORY, ERROR_MEMORY = 0.98, 0.98
 SHARE_RATE = (*(0.04,) * 6, 0.005, 0.005)
-"""How fast shares are learned: those of the widest, which are the tails, are remembered longest."""
+"""Rates at which shares are learned, for repeats and each width: the shares of the widest normals,
+which are the tails, are remembered longest."""
 MOST_TYPICAL, GROWTH = 30.0, 1.1
-"""The largest running error, in typical ones, and by what factor a typical one moves with each
+"""Largest running error, in typical errors, and the factor by which a typical error moves with each
 value: it is the median of the errors, found step by step, which outliers cannot carry away."""
 EARLY = 6.0
-"""How fast the bound of a running error tightens while it has seen few values."""
+"""Exponent by which the bound of a running error tightens while it has seen few values."""
 FULL_BOUND = MOST_TYPICAL * (1 - ERROR_MEMORY) ** -(0.5 + EARLY)
 """Bound of the root of a sum of squares: `MOST_TYPICAL` once the sum has all its weight."""
 ERROR_BOUND, SCORE_BOUND = 6.0, 50.0
-"""The largest error that counts, in running errors; the largest loss of a score, in nats."""
+"""Largest error that counts, in running errors, and the largest loss of a score, in nats."""
 FARTHEST = 1e4
-"""From the mean of a component, in its deviations, that still makes a difference."""
+"""Largest distance from the mean of a component, in its standard deviations, that still makes a
+difference."""
 LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 N_GRID, N_FINE, GRID_BOUND = 33, 9, 5.0
 GRID = torch.linspace(-GRID_BOUND, GRID_BOUND, N_GRID).sinh()
-"""Where masses are computed first: around the mean, in the mixture's mean absolute deviations."""
+"""Points where masses are computed first: around the mean, in the mixture's mean absolute
+deviations."""
 PASSED = torch.arange(N_GRID + 1).clamp(1, N_GRID - 1)
-"""The upper end of the cell to look into, by how many places of the grid have less mass below."""
+"""Upper end of the cell to search, by the number of grid points that have less mass below."""
 FINE_GRIDS = torch.lerp(GRID[PASSED - 1, None], GRID[PASSED, None], torch.linspace(0, 1, N_FINE))
-"""Within each of these cells, (N_GRID + 1, N_FINE)."""
+"""Points within each cell of the grid, (N_GRID + 1, N_FINE)."""
 N_WIDTHS = len(WIDTHS)
 EXPERT_OF = (torch.arange(1 + N_EXPERTS * N_WIDTHS) + N_WIDTHS - 1) // N_WIDTHS
 WIDTH_OF = (torch.arange(N_EXPERTS * N_WIDTHS + 1) - 1) % N_WIDTHS + 1
 WIDTH_OF[0] = 0
-"""The expert and the width of each component, from 1 on; the repeats come first and have 0."""
+"""Number of the expert (`EXPERT_OF`) and of the width of each component, from 1 on; the repeats
+come first and have 0."""
 WIDTH_OF_EACH = torch.tensor((REPEAT_WIDTH, *WIDTHS))[WIDTH_OF]
 BY_WIDTH = torch.eye(1 + N_WIDTHS)[WIDTH_OF]
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Normal components, N of them, of each stream and horizon.
+    """Holds N normal components for each stream and horizon.
 
     Attributes:
-        mean, std: (B, H, N).
-        weight: (B, H, N), of sum 1.
+        mean, std: Mean and standard deviation of each component, (B, H, N).
+        weight: Weights of the components, (B, H, N), of sum 1.
         expert: Weights of the experts, (B, H, K), of sum 1.
     """
 
@@ -87,11 +92,11 @@ class Mixture:
         return self.mean, self.std, self.weight, self.expert
 
     def score(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """How values (B, 1) compare.
+        """Compare values (B, 1) with the mixture.
 
         Returns:
-            Mass below and above, each (B, H), and the log density of each component, less log root
-            2 pi, (B, H, N).
+            Masses below and above the value, each (B, H), and the log density of each component
+                less log root 2 pi, (B, H, N).
         """
         apart = ROOT_HALF * (value[..., None] - self.mean) / self.std
         half = 0.5 * (self.weight * torch.erf(apart)).sum(-1)
@@ -100,7 +105,7 @@ class Mixture:
         return 0.5 + half, 0.5 - half, height - (apart.clamp(-far, far) ** 2)
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Mass below and above values (B, H, V), each (B, H, V)."""
+        """Return the masses below and above values (B, H, V), each (B, H, V)."""
         apart = (value[..., None] - self.mean[..., None, :]) / self.std[..., None, :]
         half = 0.5 * torch.erf(ROOT_HALF * apart)
         weight = self.weight[..., None, :]
@@ -108,14 +113,14 @@ class Mixture:
         return 0.5 + apart, 0.5 - apart
 
     def middle(self) -> Tensor:
-        """The mean, (B, H, 1)."""
+        """Return the mean of the mixture, (B, H, 1)."""
         return (self.weight * self.mean).sum(-1, keepdim=True)
 
     def quantiles(self, below: Tensor) -> Tensor:
-        """Values below which the masses (B, H, Q) lie, (B, H, Q).
+        """Return the values below which the masses `below` (B, H, Q) lie, (B, H, Q).
 
-        Two grids, the second within a cell of the first, then a straight line: exact to some 1 % of
-        the mixture's mean absolute deviation.
+        They are found by two grids, the second within a cell of the first, then a straight line:
+        exact to some 1 % of the mixture's mean absolute deviation.
         """
         center = self.middle()
         reach = (self.weight * ((self.mean - center).abs() + self.std)).sum(-1, keepdim=True)
@@ -135,13 +140,16 @@ class Mixture:
 
 
 def parts(mass: Tensor, below: Tensor) -> Tensor:
-    """Return the part of each cell between rising masses (..., G) below others, from 0 to 1."""
+    """Return how much of each cell lies below, from 0 to 1, (..., G - 1).
+
+    `mass` (..., G) are the rising masses at the ends of the cells, `below` the mass that is sought.
+    """
     less, more = mass[..., :-1], mass[..., 1:]
     return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
 
 
 def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
-    """The state of a mixture that has seen nothing."""
+    """Return the state of a mixture that has seen no value."""
     zeros = torch.zeros
     state = {
         "log_weight": torch.full((n_streams, n_horizons, N_EXPERTS), -math.log(N_EXPERTS)),
@@ -154,7 +162,7 @@ def initial_mixture(n_streams: int, n_horizons: int) -> dict[str, Tensor]:
 
 
 def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
-    """Return what a density has besides the forecasts, for a scale (B, 1).
+    """Compute the tensors that a density needs in addition to forecasts, for a scale (B, 1).
 
     These are the running error of each expert, (B, H, K), and the standard deviation and the weight
     of each component, (B, H, N).
@@ -172,7 +180,10 @@ def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
 
 
 def mixture(state: dict[str, Tensor], forecast: Tensor, newest: Tensor) -> Mixture:
-    """The density of forecasts (B, H, K) that came after a value `newest`, (B, 1)."""
+    """Return the density of the values to come, at each horizon.
+
+    The experts forecast them, (B, H, K), after a value `newest`, (B, 1).
+    """
     repeat = newest[..., None].expand(-1, forecast.shape[1], -1)
     mean = torch.cat([repeat, forecast], -1).index_select(-1, EXPERT_OF)
     return Mixture(mean, state["std"], state["weight"], state["log_weight"].exp())
@@ -181,13 +192,13 @@ def mixture(state: dict[str, Tensor], forecast: Tensor, newest: Tensor) -> Mixtu
 def learned(
     state: dict[str, Tensor], explained: Tensor, forecast: Tensor, slot: Slot, known: Tensor
 ) -> dict[str, Tensor]:
-    """The state after a slot.
+    """Return the mixture's state after a slot.
 
     Args:
-        state: The mixture's.
-        explained: The log density of each component there, (B, H, N).
-        forecast: Of the experts, (B, H, K).
-        slot: The slot.
+        state: State of the mixture before the slot.
+        explained: Log density of each component at the slot's value, (B, H, N).
+        forecast: Forecasts of the slot by the experts, (B, H, K).
+        slot: The slot that came.
         known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
     """
     error = state["error"]
@@ -214,7 +225,10 @@ def learned(
 
 
 def _typical(typical: Tensor, apart: Tensor, slot: Slot, known: Tensor) -> Tensor:
-    """The medians of errors (B, H, K) after errors `apart`; repeats teach nothing."""
+    """Return the typical errors, which are medians, (B, H, K), after errors `apart`.
+
+    Repeats of a value teach nothing.
+    """
     moved = typical * torch.where(apart.abs() > typical, GROWTH, 1 / GROWTH)
     change = (slot.value - slot.newest)[..., None] * known
     typical = torch.where(change == 0, typical, moved)

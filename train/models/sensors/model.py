@@ -1,11 +1,12 @@
-"""The general model of sensor streams, as one step of fixed shapes.
+"""Define the general model of sensor streams, as one step of fixed shapes.
 
     row ─> score it by the forecast made before ─> learn it ─> forecast the next slots
 
-A row is a value, whether it was measured, the season's length and the slot's phase in it. A missing
-slot is a row too: the stream goes on by its own forecast, which nothing learns from. All that a
-stream keeps has a fixed size; what it keeps of a season is data, so that one bundle serves every
-sensor, whatever its season, its unit and its level.
+A row is a value, whether it was measured, the season's length and the slot's phase in it. A slot is
+one place in the even sequence of times in which rows come. A missing slot is a row too: the stream
+goes on by its own forecast, which nothing learns from. All that a stream keeps has a fixed size;
+what it keeps of a season is data, so that one bundle serves every sensor, whatever its season, its
+unit and its level.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ from edgefold.train.settings import require_sizes
 HORIZONS = (1, 4, 16)
 N_AHEAD, MEDIAN = len(HORIZONS) + 1, SENSOR_LEVELS.index(0.5)
 MIDDLE, MIDDLE_WEIGHTS = slice(MEDIAN - 1, MEDIAN + 2), (0.3, 0.4, 0.3)
-"""The quantiles whose shift is taken for that of the mean: tails would make it waver."""
+"""Quantiles, and their weights, whose shift is taken for that of the mean: tails would make it
+waver."""
 DROPPED = 0.1
 """Share of streams in training whose memory is not read."""
 NOISE = 0.03
 LOSS_BOUNDS = (-8.0, 12.0)
 N_SCALED, LEAST_STD = 256, 0.01
-"""Tasks over which features are scaled; the least deviation of one."""
+"""Number of tasks over which features are scaled, and the least standard deviation of a feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class SensorsConfig:
-    """Sizes.
+    """Holds the sizes of the model.
 
     Attributes:
-        longest: Of seasons, in slots; a longer one is not used.
-        values: Last values that are kept: two seasons and some.
-        width: Of the network.
-        n_heads: Of its memory, for each half-life.
-        n_latents: Of each head.
+        longest: Longest season that is used, in slots; a longer one is not.
+        values: Number of last values that are kept: two seasons and some.
+        width: Width of the network.
+        n_heads: Number of heads of the network's memory, for each half-life.
+        n_latents: Number of latents of each head.
     """
 
     longest: int = 1440
@@ -59,13 +61,13 @@ class SensorsConfig:
 
 @dataclass(frozen=True, slots=True)
 class WatchedStreams:
-    """Streams as the network sees them.
+    """Holds B streams of T rows as the network sees them.
 
     Attributes:
-        features: Of each row as known before it, (T, B, F).
-        z: (T, B).
+        features: Features of each row as known before it, (T, B, F).
+        z: z of each row's value (`features`), (T, B).
         counts: 1.0 where z counts, else 0.0, (T, B).
-        log_density: Of the experts' mixture, in nats, (T, B).
+        log_density: Log density of each value under the experts' mixture, in nats, (T, B).
     """
 
     features: Tensor
@@ -75,10 +77,11 @@ class WatchedStreams:
 
 
 class Sensors(StreamingModel):
-    """Experts and their calibrated mixture, a network that corrects it, and a portfolio of both.
+    """Forecasts by experts and their calibrated mixture, and a network that corrects it.
 
-    x (B, 4): the value; 1 where it was measured, 0 where the slot is missing; the season's length
-    in slots, 0 for none; the slot's phase in it, in slots.
+    Both densities are weighed in a portfolio. Input x (B, 4): the value; 1 where it was measured, 0
+    where the slot is missing; the season's length in slots, 0 for none; the slot's phase in it, in
+    slots.
     """
 
     name = "sensors"
@@ -110,7 +113,7 @@ class Sensors(StreamingModel):
         }
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Score the row's value, learn it, and forecast the slots after it."""
+        """Score the value of a row x (B, 4), learn it, and forecast the slots after it."""
         row = self.floor.score(state, x)
         counts, network = row.counts, self.network
         before = Portfolio.of(state["portfolio"], Normals.unpacked(state["normals"]))
@@ -160,7 +163,7 @@ class Sensors(StreamingModel):
 
     @torch.no_grad()
     def watched(self, rows: Tensor) -> WatchedStreams:
-        """Return what the network would see of streams, rows (T, B, 4), with one horizon."""
+        """Return the streams as the network sees them, from rows (T, B, 4), with one horizon."""
         floor = Floor(self.config.longest, self.config.values, HORIZONS[:1], with_season=False)
         state = floor.initial_state(rows.shape[1])
         features = torch.zeros(rows.shape[1], N_FEATURES)
@@ -175,10 +178,10 @@ class Sensors(StreamingModel):
         return WatchedStreams(*(torch.stack(part) for part in zip(*rows_seen, strict=True)))
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Minus the mean gain over the experts' density, in nats, of rows in their order.
+        """Return minus the mean gain over the experts' density, in nats, of rows in their order.
 
-        `x_context` (B, N, F) are features, `y_context` (B, N, 1) z, as `watched` gives them, and
-        `mask` (B, N) says where z counts.
+        In the batch `x_context` (B, N, F) are features and `y_context` (B, N, 1) z, as `watched`
+        returns them; `mask` (B, N) is True where z counts.
         """
         features, z = batch.x_context.transpose(0, 1), batch.y_context[..., 0].T
         counts = torch.ones_like(z) if batch.mask is None else batch.mask.T.float()
@@ -191,12 +194,12 @@ class Sensors(StreamingModel):
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
-        """Scale the features by their mean and deviation over some tasks."""
+        """Set the scale of the features: their mean and standard deviation over some tasks."""
         features = draw(N_SCALED).x_context.flatten(0, 1)
         self.network.feature_mean.copy_(features.mean(0))
         self.network.feature_std.copy_(features.std(0) + LEAST_STD)
 
 
 def _p_value(below: Tensor, above: Tensor, counts: Tensor) -> Tensor:
-    """Twice the smaller mass; 1 where no value counts."""
+    """Return twice the smaller of the masses below and above a value; 1 where no value counts."""
     return torch.where(counts > 0, 2 * torch.minimum(below, above), 1.0)

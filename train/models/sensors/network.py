@@ -1,4 +1,4 @@
-"""The network that corrects the experts' density, in the density's own coordinates.
+"""Define the network that corrects the experts' density, in the density's own coordinates.
 
 z = Phi^-1(F(value)) is normal with mean 0 and deviation 1 where the experts' mixture F is right.
 From features without units the network gives a mixture of C normals g of z, and so a density of the
@@ -12,8 +12,8 @@ blocks (Feng et al. 2023, section 3.2), whose sums forget:
     S <- gamma S + a (1, u(z))        a = softmax(K h), gamma by head: half-lives in rows
     read = sum_l a_l S_l / (n_l + N_PRIOR)
 
-h encodes the features, u(z) are moments of z, n_l the sum's weight. So it keeps how the experts
-have erred where the stream was like now.
+h encodes the features, u(z) are moments of z, n_l is the weight of the sum. So the memory keeps how
+the experts have erred when the stream was as it is now.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ ROOT_HALF = 0.5**0.5
 FIRST_STD = (0.1, 0.4, 0.8, 1.0, 2.0, *(0.05,) * N_LIKELY)
 FIRST_SHARE = (0.01, 0.04, 0.1, 0.793, 0.05, *(0.001,) * N_LIKELY)
 N_NORMALS = len(FIRST_STD)
-"""The last N_LIKELY have their means where the features say."""
+"""Number C of normals; the last N_LIKELY have their means where the features say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Normals:
-    """C normals of z, each tensor (..., C)."""
+    """Holds a density of z: C normals, by mean, log std and log weight, each tensor (..., C)."""
 
     mean: Tensor
     log_std: Tensor
     log_weight: Tensor
 
     def gain(self, z: Tensor) -> Tensor:
-        """log g(z) - log phi(z) in nats; z and result (..., 1)."""
+        """Return log g(z) - log phi(z) in nats; z and the result are (..., 1)."""
         apart = (z - self.mean) * torch.exp(-self.log_std)
         logs = self.log_weight - self.log_std - 0.5 * apart**2
         return logs.logsumexp(-1, keepdim=True) + 0.5 * z**2
 
     def tails(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mass below and above z (B, V) of normals (B, C), each (B, V)."""
+        """Return the masses of normals (B, C) below and above z (B, V), each (B, V)."""
         narrow = ROOT_HALF * torch.exp(-self.log_std)[..., None]
         apart = (z[:, None] - self.mean[..., None]) * narrow  # (B, C, V)
         half = ((0.5 * self.log_weight.exp())[:, None] @ torch.erf(apart))[:, 0]
@@ -60,34 +60,34 @@ class Normals:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, logarithm of the deviation, logarithm of the weight."""
+        """Return the mean, the logarithm of the deviation and the logarithm of the weight."""
         return self.mean, self.log_std, self.log_weight
 
     def packed(self) -> Tensor:
-        """As one tensor, (..., 3 C)."""
+        """Join the three tensors of the normals into one, (..., 3 C)."""
         return torch.cat(self.parts, -1)
 
     @classmethod
     def unpacked(cls, packed: Tensor) -> Normals:
-        """From what `packed` gives."""
+        """Return the normals that `packed` joined into one tensor, (..., 3 C)."""
         return cls(*packed.chunk(3, -1))
 
 
 def neutral(n_streams: int) -> Normals:
-    """Nearly the density of N(0, 1), (B, C)."""
+    """Return normals whose density is nearly that of N(0, 1), tensors (B, C)."""
     mean = torch.zeros(n_streams, N_NORMALS)
     log_std, log_weight = torch.tensor(FIRST_STD).log(), torch.tensor(FIRST_SHARE).log()
     return Normals(mean, log_std.expand_as(mean), log_weight.expand_as(mean))
 
 
 class Network(nn.Module):
-    """Features to normals of z, with a memory.
+    """Computes normals of z from features, with a memory.
 
     Args:
-        n_features: F.
-        width: Of the layers.
-        n_heads: Of each half-life.
-        n_latents: L.
+        n_features: F, the number of features.
+        width: W, the width of the layers.
+        n_heads: Number of heads of the memory, for each half-life.
+        n_latents: L, the number of latents of a head.
     """
 
     feature_mean: Tensor
@@ -113,18 +113,22 @@ class Network(nn.Module):
             )
 
     def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The encoding (..., W), and the attention over latents (..., H, L)."""
+        """Encode features (..., F).
+
+        Returns:
+            The encoding (..., W), and the attention over latents (..., H, L).
+        """
         scaled = (features - self.feature_mean) / self.feature_std
         encoded: Tensor = self.encoder(scaled.clamp(-FEATURE_BOUND, FEATURE_BOUND))
         return encoded, self.key(encoded).unflatten(-1, (self.n_heads, self.n_latents)).softmax(-1)
 
     def read(self, attention: Tensor, memory: Tensor) -> Tensor:
-        """Read the memory (..., H, L, 4) by an attention (..., H, L): (..., 3 H)."""
+        """Read the memory (..., H, L, 4) by an attention (..., H, L): return (..., 3 H)."""
         weight = attention / (memory[..., 0] + N_PRIOR)
         return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
     def normals(self, encoded: Tensor, read: Tensor, features: Tensor) -> Normals:
-        """The density of z."""
+        """Return the density of z, from the encoding, the memory as read, and the features."""
         numbers = self.head(torch.cat([encoded, read], -1))
         sizes = [N_NORMALS - N_LIKELY, N_NORMALS, N_NORMALS]
         mean, log_std, log_weight = numbers.split(sizes, -1)
@@ -132,26 +136,26 @@ class Network(nn.Module):
         return Normals(mean, log_std.clamp(*LOG_STD_BOUNDS), log_weight.log_softmax(-1))
 
     def fold(self, memory: Tensor, attention: Tensor, z: Tensor, counts: Tensor) -> Tensor:
-        """The memory (B, H, L, 4) after z (B, 1), which counts (B, 1) where that is 1.0."""
+        """Return the memory (B, H, L, 4) after z (B, 1), which counts where counts (B, 1) is 1."""
         counts = counts[..., None, None]
         keep = 1 - (1 - self.forgetting()[:, None, None]) * counts
         written = attention[..., None] * moments_of(z)[:, :, None]
         return keep * memory + counts * written
 
     def forgetting(self) -> Tensor:
-        """gamma of each head, (H,)."""
+        """Return gamma, the share that a head's memory keeps with each row, (H,)."""
         n_heads = self.n_heads // len(HALF_LIVES)
         factors = [0.5 ** (1 / rows) for rows in HALF_LIVES for _ in range(n_heads)]
         return self.feature_mean.new_tensor(factors)
 
     def follow(self, features: Tensor, z: Tensor, counts: Tensor, keep: Tensor) -> Normals:
-        """The densities of rows in turn, as `fold` and `read` give them one by one.
+        """Return the densities of all rows at once, as `fold` and `read` give them one by one.
 
         Args:
-            features: (T, B, F), each row's as known before it.
-            z: (T, B).
-            counts: (T, B), 1.0 where z counts.
-            keep: (B, 1), 0.0 for streams whose memory is not read.
+            features: Features of each row as known before it, (T, B, F).
+            z: z of each row's value, (T, B).
+            counts: 1.0 where z counts, (T, B).
+            keep: 0.0 for streams whose memory is not read, else 1.0, (B, 1).
         """
         encoded, attention = self.encode(features)
         moments = moments_of(z[..., None])[..., 0, :] * counts[..., None]  # (T, B, 4)
@@ -159,9 +163,10 @@ class Network(nn.Module):
         return self.normals(encoded, read * keep, features)
 
     def _read_each(self, attention: Tensor, moments: Tensor) -> Tensor:
-        """Read rows in turn, (T, B, 3 H), from attention (H, T, B, L): one product for a chunk.
+        """Read the memory for each row, (T, B, 3 H), from attention (H, T, B, L), in chunks.
 
-        Forgetting goes by all rows here, and by those that count in `fold`: that differs little.
+        A chunk is one product. Forgetting goes by all rows here, and in `fold` by those that count:
+        that differs little.
         """
         n_streams, gamma = moments.shape[1], self.forgetting()[:, None, None]
         memory = moments.new_zeros(self.n_heads, 1, n_streams, self.n_latents, N_MOMENTS)
@@ -184,11 +189,11 @@ class Network(nn.Module):
 
 
 CHUNK = 50
-"""Rows that `Network.follow` takes as one product."""
+"""Number of rows that `Network.follow` takes as one product."""
 
 
 def moments_of(z: Tensor) -> Tensor:
-    """Return what the memory keeps of z (..., 1): (..., 1, 4)."""
+    """Return the four moments of z (..., 1) that the memory sums up: (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
     moments = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
     moments = moments - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)

@@ -1,7 +1,8 @@
-"""The stream's past as the experts need it: values, seasons and regressors at several horizons.
+"""Read a stream's past as the experts need it: values, seasons and regressors.
 
-A stream keeps its last values in a ring; slot n of the stream lies at n % length. From a position
-n, which has seen the slots up to n - 1, an expert of horizon h forecasts slot n + h - 1:
+They are read at several horizons. A stream keeps its last values in a ring; slot n of the stream
+lies at n % length. From a position n, which has seen the slots up to n - 1, an expert of horizon h
+forecasts slot n + h - 1:
 
     n - 1 - mL ........ n + h - 1 - mL .......... n - 1 | n ........ n + h - 1
     then, m seasons ago  what came h slots later   newest position   what is forecast
@@ -29,15 +30,16 @@ CHANGE_BOUND, LEVEL_BOUND = 8.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The past at H positions, each with a horizon.
+    """Holds the past at H positions in a stream, each with a horizon.
 
     Attributes:
-        simple: The newest value, `ahead`, the newest value and the season's change, and the mean of
-            the last 32 values, (B, H, 4). Without a season `ahead` is the newest value.
-        season: Whether `ahead` is of a season, (B, H, 1).
-        bases: What each least squares adds its forecast to, (B, H, 3).
-        regressors: Of each, in scales of the stream, bounded, (B, H, 3, F): two have those of
-            changes, the third those of levels.
+        simple: Four forecasts, (B, H, 4): the newest value, `ahead`, the newest value plus the
+            season's change, and the mean of the last 32 values. `ahead` is the value one season
+            before the one forecast; without a season it is the newest value.
+        season: Whether `ahead` is from a season, (B, H, 1).
+        bases: Number to which each least squares adds its forecast, (B, H, 3).
+        regressors: Regressors of each least squares, in scales of the stream, bounded, (B, H, 3,
+            F): two have those of changes, the third those of levels.
     """
 
     simple: Tensor
@@ -47,16 +49,16 @@ class Past:
 
 
 def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """The values that forecasts of a slot had, and those that forecasts of the slots ahead have.
+    """Return the values for forecasts of a slot, and those for forecasts of the slots after it.
 
     Args:
         ring: The last values, (B, R); it need not have the slot's own yet.
         slot: The newest slot.
 
     Returns:
-        At the position from which the slot was forecast with each horizon, and then at that after
-        the slot for each: the last `N_RECENT` values, newest first, `then` and `ahead`,
-        (B, 2 H, N_RECENT + 2); and whether the latter two are of a season, (B, 2 H, 1).
+        The last `N_RECENT` values, newest first, `then` and `ahead`, (B, 2 H, N_RECENT + 2): first
+            at the positions from which the slot was forecast with each horizon, then at the
+            position after the slot; and whether `then` and `ahead` are from a season, (B, 2 H, 1).
     """
     late = -slot.horizon % slot.season.length[..., None]  # m L - h
     back = torch.cat([slot.horizon + late, late], -1)  # (B, H, 2)
@@ -70,13 +72,13 @@ def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
 
 
 def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Past, Past]:
-    """The past from which the slot was forecast at each horizon, and that of the slots ahead.
+    """Return the past from which the slot was forecast, and that for forecasts of later slots.
 
     Args:
-        held: As `read_values` gives it.
-        known: Likewise.
+        held: Values that `read_values` returns first.
+        known: Tensor that `read_values` returns second.
         slot: The newest slot.
-        scale: Of the stream's changes after the slot, (B, 1).
+        scale: Scale of the stream's changes after the slot, (B, 1).
     """
     newest, (then, ahead) = held[..., :1], held[..., N_RECENT:].split(1, -1)
     level, seasonal = held[..., :32].mean(-1, keepdim=True), known.float()
@@ -108,7 +110,7 @@ def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Pas
 
 
 def _waves(phase: Tensor, length: Tensor) -> Tensor:
-    """Sines and cosines of a season at phases (B, P, 1): (B, P, 2 N_HARMONICS)."""
+    """Return sines and cosines of a season at phases (B, P, 1): (B, P, 2 N_HARMONICS)."""
     turns = phase.float() / length.float()
     angle = turns * (2 * math.pi * torch.arange(1.0, N_HARMONICS + 1))
     return torch.cat([angle.sin(), angle.cos()], -1)

@@ -1,4 +1,4 @@
-"""The scale of a stream: the mean absolute change of its value, which no outlier can carry away.
+"""Compute a stream's scale: the mean absolute change of its value, robust against outliers.
 
 A change counts for at most `JUMP` times the median of the last changes, and the mean is never more
 than `MOST` times that median: whatever came, the scale is sound again once half of the last
@@ -14,16 +14,21 @@ MEMORY = 0.998
 JUMP, MOST = 20.0, 30.0
 N_CHANGES, N_LEVEL = 32, 8
 FEW = 6
-"""Changes other than 0 among the last, below which there is no median."""
+"""Number of changes other than 0, among the last ones, below which there is no median."""
 LEAST, RELATIVE, GREATEST = 1e-12, 1e-6, 1e15
-"""Bounds of the scale: squares of a thousand of the greatest are still numbers of 32 bits."""
+"""Bounds of the scale: its least value, the least share of the level, and its greatest value, of
+which squares of a thousand times it are still numbers of 32 bits."""
 LARGEST = 1e30
 
 
 def scale_of(total: Tensor, weight: Tensor, recent: Tensor, started: Tensor) -> Tensor:
-    """The scale, (B, 1), positive, from sum and weight of changes and the last values.
+    """Return the scale, (B, 1), positive, in the units of the value.
 
-    `started` (B, 1) is 0.0 where there were no values before.
+    Args:
+        total: Sum of the changes, (B, 1).
+        weight: Weight of the changes, (B, 1).
+        recent: The last values, newest first, (B, n).
+        started: 0.0 where there were no values before, else 1.0, (B, 1).
     """
     level = recent[:, :N_LEVEL].abs().amin(-1, keepdim=True) * started  # no spike's
     return (total / weight.clamp(min=1.0) + RELATIVE * level + LEAST).clamp(max=GREATEST)
@@ -32,11 +37,11 @@ def scale_of(total: Tensor, weight: Tensor, recent: Tensor, started: Tensor) -> 
 def following(
     total: Tensor, weight: Tensor, recent: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum and weight of changes after a slot, each (B, 1).
+    """Return the sum and the weight of changes after a slot, each (B, 1).
 
     Args:
-        total: The sum before it.
-        weight: The weight before it.
+        total: Sum of changes before the slot, (B, 1).
+        weight: Weight of changes before the slot, (B, 1).
         recent: The last values, newest first, the slot's own included, (B, N_CHANGES + 1).
         counts: 1.0 where the slot's change is known, else 0.0, (B, 1).
     """
@@ -51,12 +56,12 @@ def following(
 
 
 def within(values: Tensor, n: float, scale: Tensor) -> Tensor:
-    """Values, but at most n scales from 0 on either side."""
+    """Limit values to at most n scales from 0 on either side."""
     return scale * (values / scale).clamp(-n, n)
 
 
 def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower median of those of sizes (B, N) that are not 0, and their number, both (B, 1)."""
+    """Return the lower median of those of sizes (B, N) that are not 0, and their number, (B, 1)."""
     n = (sizes > 0).float().sum(-1, keepdim=True)
     place = (sizes.shape[-1] - 0.5 * (n + 1)).long()  # in rising order, those of 0 come first
     return sizes.sort(-1).values.gather(-1, place), n

@@ -1,4 +1,8 @@
-"""One slot of a stream, as all parts of the model of sensors see it."""
+"""Describe one slot of a stream, as all parts of the model of sensors see it.
+
+A slot is one place in the even sequence of times in which a sensor's rows come. B is the number of
+streams, H of horizons.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SlotSeason:
-    """A stream's season.
+    """Describes a stream's season, the period after which it repeats, and a slot's place in it.
 
     Attributes:
-        length: In slots, (B, 1), int64; 1 where there is none.
-        phase: Of a slot, (B, 1), int64, below the length.
+        length: Length of the season in slots, (B, 1), int64; 1 where there is none.
+        phase: Place of a slot in the season, (B, 1), int64, from 0 to length - 1.
         known: 1.0 where there is a season, else 0.0, (B, 1).
     """
 
@@ -24,20 +28,20 @@ class SlotSeason:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A slot that has come.
+    """Describes a slot that has come.
 
     Attributes:
-        n: Slots before it, (B, 1), int64.
-        value: Measured, or what was forecast where it is missing, (B, 1).
-        measured: 1.0 or 0.0, (B, 1).
+        n: Number of slots before it, (B, 1), int64.
+        value: Value that was measured, or was forecast where it is missing, (B, 1).
+        measured: 1.0 where the value was measured, else 0.0, (B, 1).
         started: 0.0 before the first measured value, then 1.0, (B, 1).
-        newest: The value of the slot before, (B, 1).
-        scale: Of the stream's changes up to then, (B, 1), positive.
-        season: Its own, with its phase.
-        age: Slots since the season was found, (B, 1).
-        passed: 1.0 once the season has been passed through, else 0.0, (B, 1).
-        horizon: Slots that a forecast looks ahead, (B, H, 1), int64.
-        phase: Of the slots that many ahead, (B, H, 1), int64.
+        newest: Value of the slot before, (B, 1).
+        scale: Scale of the stream's changes before the slot, (B, 1), positive.
+        season: Season of the stream, with the slot's phase.
+        age: Number of slots since the season was found, (B, 1).
+        passed: 1.0 once a whole season has passed since then, else 0.0, (B, 1).
+        horizon: Number of slots that each forecast looks ahead, (B, H, 1), int64.
+        phase: Phase of the slots that many slots ahead, (B, H, 1), int64.
     """
 
     n: Tensor
