@@ -66,8 +66,8 @@ class BufferAttention(nn.Module):
     Args:
         q, k, v: Weights of the three projections, with any layer norm folded in; the bias of k has
             no effect.
-        n_heads: H.
-        n_streams: B.
+        n_heads: H, the number of heads.
+        n_streams: B, the number of streams.
     """
 
     k: Tensor

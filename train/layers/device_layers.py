@@ -110,7 +110,7 @@ class AttentionOnDevice(nn.Module):
 
     Args:
         layer: The trained layer.
-        n_streams: B.
+        n_streams: B, the number of streams.
         dtype: Type of the constants.
         k: Number of the copy that is taken, where the layer has a stack.
     """
@@ -169,6 +169,9 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
 
 
 def join_products(*parts: Weights) -> Weights:
-    """Join several products of one input to one product, whose output has theirs side by side."""
+    """Join several products of one input to one product.
+
+    Its output holds their outputs side by side.
+    """
     weights, biases = zip(*parts, strict=True)
     return torch.cat(weights, -1), torch.cat(biases, -1)

@@ -121,7 +121,7 @@ class PostNormOnDevice(nn.Module):
     Args:
         layer: The trained layer.
         following: Bias of the next layer's `out`, which this layer adds to its output.
-        n_streams: B.
+        n_streams: B, the number of streams.
     """
 
     out: Tensor

@@ -50,7 +50,7 @@ class AttentionLayerOnDevice(nn.Module):
 
     Args:
         attention, ff: The two trained layers.
-        n_streams: B.
+        n_streams: B, the number of streams.
     """
 
     def __init__(self, attention: Attention, ff: FeedForward, n_streams: int):

@@ -3,7 +3,8 @@
 Latents are learned rows. Their queries never change, so that a point is learned in constant time
 and memory (`running_attention`); all that lies behind that attention is computed in `refresh`.
 
-Letters of shapes: B streams, U points, K sets of latents, L latents of a set, H heads, D width.
+Letters of shapes: B streams, U points, X inputs, Y outputs, K sets of latents, L latents of a set,
+H heads, D width.
 """
 
 from __future__ import annotations

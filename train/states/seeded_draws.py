@@ -30,8 +30,8 @@ class SeededNoise(nn.Module):
     uncorrelated.
 
     Args:
-        n_samples: S.
-        width: D.
+        n_samples: S, the number of samples.
+        width: D, the width.
     """
 
     table: Tensor

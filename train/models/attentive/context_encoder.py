@@ -12,6 +12,8 @@ layer on:
 N is the capacity. Layers are pre-norm (`layers`).
 
 The device's form does as little as possible (`prenorm_layers`), and its state is the same.
+
+Letters of shapes: N points, M targets, E encoder layers, Q query layers.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ below a real one, whatever its size, and no weight is a denormal number. Empty v
 a stream that has seen nothing attends to nothing, which is the prior. (A mask that is added to the
 scores would cost a pass over them.)
 
-Letters of shapes: B streams, K blocks, L latents, H heads, D width.
+Letters of shapes: B streams, N points, K blocks, L latents, H heads, D width.
 
 Where the scores of all heads together are large, refresh goes head by head, so that they stay in a
 core's cache and the largest tensor of the graph is smaller by the number of heads.
@@ -310,7 +310,7 @@ class ContextAttention(nn.Module):
 
     Args:
         layer: The trained attention.
-        n_streams: B.
+        n_streams: B, the number of streams.
         start: Latents of the first block, (B*L, D), which are constants; None for other blocks.
     """
 

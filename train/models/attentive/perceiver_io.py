@@ -9,6 +9,8 @@ lists its Perceiver IO as not constant in memory: there every layer reads the co
 
 In the device's form the running attention is the one block of `running_attention`, and the query
 layer is that of `DecoderOnDevice`; the layers over the latents lie between them.
+
+Letters of shapes: B streams, L latents, D width.
 """
 
 from __future__ import annotations

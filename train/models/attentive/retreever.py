@@ -19,7 +19,7 @@ A device runs one of two forms, in which products of one input are one product:
 An update makes a leaf and its `height` - 1 ancestors: the root is never read, so it is not made. A
 node needs only its children, so that all others stay as they are, to the bit.
 
-Letters of shapes: B streams, M targets, X inputs, D width, n nodes of a level.
+Letters of shapes: B streams, M targets, X inputs, P sorting numbers, D width, n nodes of a level.
 """
 
 from __future__ import annotations

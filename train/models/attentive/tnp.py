@@ -16,6 +16,8 @@ and make the state four times as large. The last layer is computed for targets o
 
 The device's form keeps the rows x' of `postnorm_layers` as points: no addition is left that a
 product could do, and attention needs no masks (`buffer_attention`).
+
+Letters of shapes: B streams, N points, M targets, X inputs, Y outputs, D width.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ distributions, which training and `log_likelihood` use:
 When a device samples several targets, it learns each drawn value by `update` on a copy of its
 state. The drawn value is then a context point, to which the others attend, and not a causal token.
 That is another distribution than the one of training, and it costs a refresh for every drawn value.
+
+Letters of shapes: B streams, N points, M targets, H heads, D width.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class CmabModel(StreamingModel):
         self.block_self_attention, self.block_self_ff = attentions(False), feedforwards()
 
     def block(self, k: int) -> BlockLayers:
-        """Return the layers of block k only; those that all blocks share are attributes."""
+        """Return the layers that only block k has; layers that all blocks share are attributes."""
         return BlockLayers(*(cast(Any, getattr(self, name)[k]) for name in BlockLayers._fields))
 
     def block_outputs(self, attended: Tensor) -> Iterator[Tensor]:
@@ -121,7 +121,7 @@ class CmabOnDevice(nn.Module):
         k: Number of the block.
         context_out: Weight of the attention's output layer, which reads the attended points,
             (features, D), in float64.
-        n_streams: B.
+        n_streams: B, the number of streams.
         dtype: Type of the constants.
     """
 

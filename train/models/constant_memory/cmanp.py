@@ -14,13 +14,15 @@ them. What stays float32, and why (gp-small, gp-paper and series-co2 with every 
 
     the update       scores reach 460 at gp-small, where float16 resolves 0.25: a worst latent of
                      the state is off by 1e-2, for as long as the state lives, and by 4e-4 if the
-                     values alone are half. The state is held to 1e-5, so no part of it is.
+                     values only are half. The state is held to 1e-5, so no part of it is.
     W x + b, sin     in half it blurs x by 1e-3 and doubles the error of every prediction
     the last layer   so that predictions do not lie on float16's grid
 
 Attention scores, softmax, layer norms and the residual stream of refresh and query lose nothing
 that can be measured in half. Nothing there overflows, however large x and y are: the update's layer
 norm bounds what follows it, and sines or a clip what a query begins with.
+
+Letters of shapes: B streams, M targets, X inputs, K blocks, L latents, D width.
 """
 
 from __future__ import annotations

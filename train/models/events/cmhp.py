@@ -11,6 +11,9 @@ every angle is exact however long the stream is. With forgetting, each event's a
 instead.
 
 The device's form, `CmhpOnDevice`, does as little as possible and predicts the same.
+
+Letters of shapes: B streams, N events, K marks (or blocks, in attention), L latents, H heads, D
+width.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 An event is x = (gap, mark): the time since the event before, or since the beginning of the stream,
 in scaled units, and the mark's number from 0 to K - 1, for K marks. A step takes an event and
 answers with the distribution of the next one, and with the log density of the one that came.
+
+Letters of shapes: B streams, N events of each, K marks.
 """
 
 from __future__ import annotations

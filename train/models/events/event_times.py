@@ -3,6 +3,8 @@
 A float32 sum of gaps loses small gaps after some million events. So the time is counted in ticks,
 int64, and periods are powers of two of ticks: a remainder of whole numbers is exact, and goes on
 being so when the count wraps around.
+
+Letters of shapes: B streams, N events, P periods.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ raises by alpha_j beta. The density of the next event is exact:
 Quantiles of the gap solve Lambda(g) = -log(1 - q). Lambda rises and is concave, so that Newton's
 steps from below never pass the solution. The probability of a mark is lambda_k / lambda averaged
 over the distribution of the gap, by Gauss and Legendre's rule in q.
+
+Letters of shapes: B streams, N events, K marks, D decays, Q levels.
 """
 
 from __future__ import annotations

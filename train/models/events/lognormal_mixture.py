@@ -4,6 +4,8 @@ Shchur et al., "Intensity-free learning of temporal point processes", ICLR 2020,
 than in the paper, every component may have probabilities of the marks of its own, so that the mark
 depends on the gap: p(gap, mark) = sum_c w_c LogNormal_c(gap) P_c(mark). Both marginals stay exact:
 the gap has the mixture, and P(mark) = sum_c w_c P_c(mark).
+
+Letters of shapes: C components, K marks, D features, Q levels.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ gap."""
 FIRST_MEANS = (-6.0, 3.0)
 """Logarithms of a gap between which the means of the components are spread evenly at first."""
 N_SECTIONS, N_PASSES, N_NEWTON = 17, 3, 2
-"""Numbers that control the search of quantiles: each pass keeps one of so many sections of a
-bracket. Three passes leave 1/4913 of it, from where two steps of Newton's method reach the last
-digit of float32."""
+"""Search of quantiles: the number of sections of a bracket, of passes, each of which keeps one
+section, and of Newton's steps. Three passes leave 1/4913 of a bracket, from where two steps of
+Newton's method reach the last digit of float32."""
 
 
 class MarkedLogNormals(nn.Module):
@@ -93,7 +95,7 @@ def log_density(mixture: Mixture, gap: Tensor, mark: Tensor) -> Tensor:
 
 
 def mark_probabilities(mixture: Mixture) -> Tensor:
-    """Return the probabilities of the next event's marks, whenever it comes, (..., K)."""
+    """Return the probabilities of the next event's marks, at whatever time it comes, (..., K)."""
     weights = mixture["log_weights"].exp()
     return (
         (weights[..., None, :] @ mixture["log_marks"].exp())[..., 0, :]

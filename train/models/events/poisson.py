@@ -10,6 +10,8 @@ and the rates are then constant.
 
 So that nothing grows for ever, n and T are sums that forget: each event weighs 1 - 1/memory of what
 it weighed before the last one.
+
+Letters of shapes: B streams, N events, K marks, Q levels.
 """
 
 from __future__ import annotations

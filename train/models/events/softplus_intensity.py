@@ -14,6 +14,8 @@ With x(u) = (a + slope t u) / scale the integral is t scale times the mean of so
 from 0 to 1, and softplus(x) = max(x, 0) + log(1 + exp(-|x|)). The mean of the first part is known
 in closed form. The second part is a bump around x = 0, which fixed quadrature covers on either side
 of its peak: so the error is the same for any gap and any slope, under 1e-5 of the integral.
+
+Letters of shapes: B streams, K marks, Q levels.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ LEAST_SLOPE = 1e-6
 LEAST_LOG_GAP = -14.0
 """Logarithm of the gap from which on quantiles are searched, about a millionth of a scaled unit."""
 N_SECTIONS, N_PASSES, N_NEWTON = 9, 3, 2
-"""Numbers that control the search of quantiles: each pass keeps one of so many sections of a
-bracket."""
+"""Search of quantiles: the number of sections of a bracket, of passes, each of which keeps one
+section, and of Newton's steps."""
 
 
 class SoftplusIntensity(nn.Module):

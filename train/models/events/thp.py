@@ -11,8 +11,10 @@ values are kept in rings. The model differs from the paper as follows:
                                 an event; times are whole ticks (`event_times`), and exact for ever
     forgetting                  a head's scores also fall with age, at a learned rate, and a silent
                                 event of score 0 and value 0 takes part: else a normalised attention
-                                cannot tell one recent event from many
+                                cannot distinguish one recent event from many
     tokens                      embed the time since the event before, and the mark
+
+Letters of shapes: B streams, N events, K marks, H heads, R events of the window, D width.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ one: the last of x's embedding and those of keys and queries, and the last of pa
 decoder's first. Queries, keys and values of self-attention are not kept as in training: they are
 cheap compared with the attention, and a point's row of three vectors instead of seven is a smaller
 state and a faster update.
+
+Letters of shapes: B streams, N points, M targets, S samples, X inputs, Y outputs, H heads, D width.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class ResidualAttentionOnDevice(nn.Module):
 
     Args:
         layer: The trained layer.
-        n_streams: B.
+        n_streams: B, the number of streams.
         before: Weights of a linear layer between rows and the layers of queries and keys, if there
             is one.
     """

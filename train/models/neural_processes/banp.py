@@ -22,9 +22,12 @@ On a device the state is that of CANP there, and the points themselves. S bootst
               the same for all: exponentials of scores are taken once, and one product by values
               times counts, S side by side, gives all numerators and denominators
     stage 2   bootstraps differ in y: each has self-attention of its own, as streams side by side
-    query     keys depend on x alone: attention weights are computed once for all
+    query     keys depend on x only: attention weights are computed once for all
 
 Scores are computed block after block of rows, so that memory grows with N and not with N^2.
+
+Letters of shapes: B streams, N points, M targets, S bootstraps, X inputs, Y outputs, H heads, D
+width.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ What else differs from the published code: the UNet reads log(1 + density), beca
 with every point of an endless stream; one length scale for all channels of a SetConv; the last
 linear layer comes before the last SetConv, which is the same and leaves less to weigh; the bumps of
 a query are divided by sqrt(2 pi) of their length; and a standard deviation is at least 0.01.
+
+Letters of shapes: B streams, U points, M targets, X inputs, Y outputs, C channels, G nodes of an
+axis.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ doubt about the function:
 S predictions form a mixture of S normal distributions. S is chosen at export. The samples' noise
 depends on the stream's seed only: it is the same at every point, so that predictions change
 smoothly along a stream. The same seed and points give the same prediction on every machine.
+
+Letters of shapes: B streams, M targets, X inputs, Y outputs, S samples, D width.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ class NeuralProcess(StreamingModel):
         raise NotImplementedError
 
     def rows_at(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return the share of targets x (B, M, X) in the decoder's first layer, (B, M, D)."""
+        """Return the part of the decoder's first layer that comes from targets x (B, M, X).
+
+        It is (B, M, D).
+        """
         raise NotImplementedError
 
     def initial_state(self, n_streams: int = 1) -> State:
@@ -92,7 +97,7 @@ class NeuralProcess(StreamingModel):
         return self.cache(self.context_of(state), state)
 
     def cache(self, context: Context, state: State) -> Cache:
-        """Return the cache of a context; the state gives the seed of a latent."""
+        """Compute the cache from a context; the state gives the seed of a latent."""
         pooled = self.encoders.pooled(*context)
         if self.sampling == "latent":
             pooled = Latent.of(pooled).samples(self.noise(state[SEED]))
@@ -105,7 +110,10 @@ class NeuralProcess(StreamingModel):
         return self.decoder.answer(rows + hidden)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the published loss; with a latent it is the importance-weighted bound."""
+        """Return the published training loss, ().
+
+        With a latent it is the importance-weighted bound.
+        """
         if self.sampling != "latent":
             return plain_loss(self, batch)
         points, n_context, encoders = AllPoints.of(batch), batch.x_context.shape[1], self.encoders

@@ -9,6 +9,9 @@ number of inputs, D the width.
 The published code of all six trains on context points and targets together: both are predicted from
 the context. So do the losses here. They give every task of a batch the same weight, whatever the
 number of its context points.
+
+Letters of shapes: N points, P points and targets, S samples or bootstraps, E numbers of an
+encoding.
 """
 
 from __future__ import annotations
@@ -78,7 +81,7 @@ class Decoder(nn.Module):
         return encoded @ layer.weight[start : start + encoded.shape[-1]]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Return the share of x (..., X) in the first layer, with the layer's bias: (..., D)."""
+        """Return the part of the first layer's sum from x (..., X) and the bias: (..., D)."""
         return F.linear(x, self.first.weight[self.n_encoded :].mT, self.first.bias)
 
     def answer(self, hidden: Tensor) -> Prediction:
@@ -102,7 +105,7 @@ class ProcessDecoderOnDevice(nn.Module):
         self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
 
     def forward(self, x: Tensor, encoded: Tensor) -> Prediction:
-        """Predict (B, M, S, Y) at x (B, M, X) from S encodings in the first layer, (B, S, D)."""
+        """Predict (B, M, S, Y) at x (B, M, X), from the encodings' first-layer part (B, S, D)."""
         return self.answer((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
 
     def answer(self, hidden: Tensor) -> Prediction:

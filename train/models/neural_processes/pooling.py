@@ -25,6 +25,8 @@ Linear layers that follow each other are one matrix.
 
 An update reports squares of the point as `finite`: a ReLU hides NaN on some backends, and a square
 overflows long before a layer does.
+
+Letters of shapes: B streams, U points, K bootstraps, S samples, X inputs, Y outputs, D width.
 """
 
 from __future__ import annotations

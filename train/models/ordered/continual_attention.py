@@ -15,7 +15,7 @@ leaving, at most L keys, weights are computed directly. Keys after the row are o
 has its own largest score, so that no exponential overflows, and none of a sum's terms is older than
 the window: the error stays that of a softmax for ever.
 
-Shapes: B streams, H heads, d = D/H, n tokens of the window, J = n/L blocks.
+Shapes: B streams, H heads, D width, d = D/H, n tokens of the window, J = n/L blocks.
 """
 
 from __future__ import annotations

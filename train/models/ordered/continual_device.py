@@ -1,4 +1,7 @@
-"""Run encoders on a device: the first layer reads token by token, later layers the window."""
+"""Run encoders on a device: the first layer reads token by token, later layers the window.
+
+Letters of shapes: B streams, X inputs, H heads, n tokens of the window, D width.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ the mean of the last n/m tokens replaces the oldest landmark. A landmark serves 
 that follows its segment; as published, it already serves the segment's last token. Until the first
 segment is complete, landmarks are 0, which makes attention a plain mean.
 
-In PyTorch an answer is computed from the window's tokens alone, without sums that go on; this form
+In PyTorch an answer is computed from only the window's tokens, without sums that go on; this form
 is trained. `continual_nystrom_device` keeps sums, and gives the same answers.
+
+Letters of shapes: B streams, m landmarks, n tokens of the window, R rows.
 """
 
 from __future__ import annotations

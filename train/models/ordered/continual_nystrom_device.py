@@ -16,8 +16,8 @@ where these are means. So no error is older than the window.
 A constant landmark is folded into the projection: then neither queries nor keys exist, only their
 scores. Heads lie innermost: a graph's nodes then run along contiguous numbers.
 
-Shapes: B streams, H heads, d = D/H, m landmarks, n tokens of the window. A sum is d + 1 numbers of
-values and weight; one of the table ends with its largest score.
+Shapes: B streams, H heads, D width, d = D/H, m landmarks, n tokens of the window. A sum is d + 1
+numbers of values and weight; one of the table ends with its largest score.
 """
 
 from __future__ import annotations

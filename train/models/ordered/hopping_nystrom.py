@@ -10,6 +10,8 @@ tokens.
 Every layer answers each token once, from the tokens of that layer so far, and never again: so each
 further layer costs no more than the first. In PyTorch (training, and the reference of the device's
 form) the same windows are masks over the last tokens.
+
+Letters of shapes: B streams, H heads, m landmarks, D width, d = D/H, R rows.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ reference to which the continual forms (`for_device`) are equal. The state is a 
 Positions count from the start of the stream and are encoded modulo a period of 2n - 1, so that the
 encodings in a window differ and an endless stream meets none that was not trained (Hedegaard et al.
 2023, "Continual Transformers", section 3.3).
+
+Letters of shapes: B streams, N context tokens, M targets, R rows, X inputs, H heads, D width.
 """
 
 from __future__ import annotations

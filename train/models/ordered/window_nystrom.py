@@ -2,6 +2,8 @@
 
 Xiong et al. 2021; with fixed landmarks the variant of Carreto Picon et al., section V-A.
 `continual-nystrom` is compared with it.
+
+Letters of shapes: B streams, m landmarks, R rows, K layers, H heads.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 Here F is the experts' distribution, G the network's correction of it. With each row a share of the
 weights is set back to the first weights, so that neither is ever lost: the portfolio can fall below
 the experts by little, whatever the network says. (Herbster and Warmuth 1998 call it fixed share.)
+
+Letters of shapes: B streams, Q levels, V values, A likely values.
 """
 
 from __future__ import annotations

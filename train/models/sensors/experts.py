@@ -14,6 +14,9 @@ squares keep a root S of the inverse Gram matrix P = S S' (Potter 1963; see `exa
 learn from an error clipped at three times its running size, and bound P by a ridge that is never
 forgotten. Least squares whose error stays far above that of persistence begin again: no forgetting
 would undo what garbage taught them.
+
+Letters of shapes: B streams, H horizons, K experts, N filters, S filters with a season, F
+regressors.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 z is the value in the coordinates of the mixture that forecast it: z = Phi^-1(F(value)), normal with
 mean 0 and deviation 1 where the mixture is right. m is the weighted mean of the experts' forecasts,
 s its running error. The quantum of a sensor is the step between the values that it can show.
+
+Letters of shapes: B streams, K experts, W widths, S slots of a season.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ came since, and still replace it; the most quanta that are counted; the least di
 LEAST_CHANGE, FEW_TURNS, COARSE = 1e-3, 16.0, 0.01
 """Bounds of steps: the least change that counts as a step, in scales; the number of quanta below
 which a change shows whether changes are multiples of the quantum (float32 does not show it for
-more); and the least quantum, in scales, whose steps are told apart: normals of z are no
+more); and the least quantum, in scales, whose steps are distinguished: normals of z are no
 narrower."""
 LEAST_RATIO, NUMBER_BOUND, MOST_MISSING = 1e-3, 8.0, 1e4
 ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.001308)

@@ -7,6 +7,9 @@ errors of each expert, bounded below by a part of the stream's scale, and above 
      their median
 pi   shares of the widths c, by how well each has explained the past: the tails; pi_0 is the
      share of exact repeats, for sensors that quantise or sleep
+
+Letters of shapes: B streams, H horizons, K experts, N components, Q masses, V values, G grid
+points.
 """
 
 from __future__ import annotations

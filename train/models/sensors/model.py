@@ -7,6 +7,8 @@ one place in the even sequence of times in which rows come. A missing slot is a 
 goes on by its own forecast, which nothing learns from. All that a stream keeps has a fixed size;
 what it keeps of a season is data, so that one bundle serves every sensor, whatever its season, its
 unit and its level.
+
+Letters of shapes: B streams, T or N rows of a stream, F features.
 """
 
 from __future__ import annotations

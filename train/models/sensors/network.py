@@ -14,6 +14,8 @@ blocks (Feng et al. 2023, section 3.2), whose sums forget:
 
 h encodes the features, u(z) are moments of z, n_l is the weight of the sum. So the memory keeps how
 the experts have erred when the stream was as it is now.
+
+Letters of shapes: B streams, T rows, F features, V values, W width, C normals.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ forecasts slot n + h - 1:
     then, m seasons ago  what came h slots later   newest position   what is forecast
 
 m is the least number of seasons of L slots after which that slot is known: m = ceil(h / L).
+
+Letters of shapes: B streams, R values in the ring, H horizons, P positions, F regressors.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A change counts for at most `JUMP` times the median of the last changes, and the mean is never more
 than `MOST` times that median: whatever came, the scale is sound again once half of the last
 `N_CHANGES` changes are. Repeats count in the mean, and not in the median.
+
+Letters of shapes: B streams, N changes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ MEMORY = 0.998
 JUMP, MOST = 20.0, 30.0
 N_CHANGES, N_LEVEL = 32, 8
 FEW = 6
-"""Number of changes other than 0, among the last ones, below which there is no median."""
+"""Number of changes other than 0 that the last ones must hold, so that there is a median."""
 LEAST, RELATIVE, GREATEST = 1e-12, 1e-6, 1e15
 """Bounds of the scale: its least value, the least share of the level, and its greatest value, of
 which squares of a thousand times it are still numbers of 32 bits."""
