@@ -15,7 +15,6 @@ def sizes(name: str) -> list[str]:
     return [field.name for field in fields(config) if field.type == "int"]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "size"), [(name, size) for name in MODELS for size in sizes(name)]
 )

@@ -53,7 +53,6 @@ def load_of(shape: str, period_s: float) -> Load:
     }[shape]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("shape", ["constant", "square", "ramp"])
 @pytest.mark.parametrize("name", RIGS)
 def test_every_meter_finds_a_known_energy(name: str, shape: str, tmp_path: Path) -> None:

@@ -99,7 +99,6 @@ def spread(n: int) -> FloatArray:
     return bits.view(np.float32)
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("name", STATED_ULP)
 def test_errors_over_a_million_floats_are_at_most_the_stated_ones(
     mathematics: Mathematics, name: str

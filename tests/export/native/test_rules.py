@@ -328,7 +328,6 @@ def aligned(array: Array) -> Array:
     return made
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
 def test_a_rule_gives_what_onnxruntime_gives(number: int, library: ctypes.CDLL) -> None:
     case = CASES[number]

@@ -64,7 +64,6 @@ def test_an_engine_that_is_built_again_and_cannot_be_kept_is_told(
     assert len(told) == 1 and told[0].endswith("not kept: the disk is full")
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["discrete", "integrated"])
 @pytest.mark.parametrize("cuda_graphs", [True, False])
 @pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])

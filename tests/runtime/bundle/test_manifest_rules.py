@@ -290,7 +290,6 @@ def change_golden(bundle: Path, **arrays: Any) -> None:
     seal(bundle, form)
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize(
     "arrays",
     [

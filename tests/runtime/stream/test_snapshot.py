@@ -170,7 +170,6 @@ def _change(
 NO_COUNTS: list[Any] = [None, "7", [7], {}, 7.0, True, -1, 1 << 62, float("nan")]
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["n_points", "n_recent", "schema", "bundle_hash", "unknown"])
 @pytest.mark.parametrize("value", NO_COUNTS)
 def test_a_record_of_other_types_is_refused(

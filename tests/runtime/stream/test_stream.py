@@ -88,7 +88,6 @@ def test_raw_units_are_scaled_both_ways(bundles: Path) -> None:
         assert stream.query([[11.0]]).mean.item() != moved
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300, 1e12])
 @pytest.mark.parametrize("n", [1, 3, 20])
 @pytest.mark.parametrize("wait", [False, True])

@@ -129,7 +129,6 @@ def test_a_far_larger_score_of_long_ago_hides_no_point_of_today(form: str) -> No
     torch.testing.assert_close(found, whole["attended"][0], atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("check", (*MODEL_CHECKS, *CHECKS), ids=lambda check: check.name)
 def test_the_preset_keeps_the_contract(check: Law) -> None:
     torch.manual_seed(0)
