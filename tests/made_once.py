@@ -27,22 +27,18 @@ def made_once(
             tries again.
         key: What the content depends on, where a name has several: its text tells them apart.
     """
-    root = folder_of_run(factory)
-    folder = root / "made-once" / f"{name}-{sha256(repr(key).encode()).hexdigest()[:16]}"
-    folder.parent.mkdir(exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            work = folder.with_name(f"{folder.name}.work")
-            shutil.rmtree(work, ignore_errors=True)
-            work.mkdir()
-            make(work)
-            work.rename(folder)
+    folder = folder_of_run(factory) / f"{name}-{sha256(repr(key).encode()).hexdigest()[:16]}"
+
+    def fill(work: Path) -> None:
+        work.mkdir()
+        make(work)
+
+    make_if_missing(folder, f"{folder}", fill)
     return folder
 
 
 def made_each(
-    factory: pytest.TempPathFactory, name: str, makers: Mapping[str, Callable[[Path], None]]
+    factory: pytest.TempPathFactory, name: str, makers: Mapping[str, Callable[[Path], object]]
 ) -> Path:
     """Return a folder of the whole run that holds what each maker has made; tests only read it.
 
@@ -54,25 +50,42 @@ def made_each(
         makers: By the name of an entry of the folder, what makes it at the path that it is
             called with, which does not exist.
     """
-    folder = folder_of_run(factory) / "made-once" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    for waiting in (fcntl.LOCK_NB, 0):
+    folder = folder_of_run(factory) / name
+    folder.mkdir(exist_ok=True)
+    for waits in (False, True):
         for entry, make in makers.items():
-            with folder.with_name(f"{name}-{entry}.lock").open("w") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | waiting)
-                except BlockingIOError:  # another worker makes it: the second round waits
-                    continue
-                if not (folder / entry).exists():
-                    work = folder.with_name(f"{name}-{entry}.work")
-                    shutil.rmtree(work, ignore_errors=True)
-                    work.mkdir()
-                    make(work / entry)
-                    (work / entry).rename(folder / entry)
+            make_if_missing(folder / entry, f"{folder}-{entry}", make, waits)
     return folder
 
 
+def make_if_missing(
+    path: Path, beside: str, make: Callable[[Path], object], waits: bool = True
+) -> None:
+    """Make what lies at a path, unless it is there.
+
+    Args:
+        path: Where it appears once it is whole.
+        beside: Begins the names of the lock and of the place where it is made.
+        make: Makes it at the path that it is called with, which does not exist.
+        waits: Whether to wait for another worker that makes it now.
+    """
+    with Path(f"{beside}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return
+        if not path.exists():
+            work = Path(f"{beside}.work")
+            shutil.rmtree(work, ignore_errors=True)
+            make(work)
+            work.rename(path)
+
+
 def folder_of_run(factory: pytest.TempPathFactory) -> Path:
-    """Return the temporary folder of the whole run, in which the workers' folders lie."""
+    """Return the folder that all workers of a run share, for what is made once."""
     root = factory.getbasetemp()
-    return root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # the workers' folders lie in that of the run
+    folder = root / "made-once"
+    folder.mkdir(exist_ok=True)
+    return folder
