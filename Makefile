@@ -45,7 +45,7 @@ demo: install
 	$(BIN)/python demo/demo.py
 
 test: install
-	$(BIN)/python -m pytest $(WORKERS) -m 'not slow and not product and not long'
+	$(BIN)/python -m pytest $(WORKERS) --everyday
 
 # FILE names files or models; without it, the files that git says are changed.
 test-near: install
@@ -59,11 +59,11 @@ test-all: install test-py310
 # eight. What is marked slow takes minutes and runs in `make test-all` only.
 PART ?= 0/1
 test-rest: install
-	$(BIN)/python -m pytest $(WORKERS) -m '(product or long) and not slow' --part $(PART)
+	$(BIN)/python -m pytest $(WORKERS) --rest --part $(PART)
 
 # The runtime and the devices on the Python and the onnxruntime of JetPack 6, without torch: the
 # first case of each test, and CASES310="--one-case --part 2/8" that part of the others, too.
-CASES310 ?= --one-case -m 'not slow and not product and not long'
+CASES310 ?= --everyday --one-case
 test-py310: install
 	@scripts/test-py310 "$(PYTHON310)" $(BIN)/python $(CASES310)
 

@@ -290,7 +290,7 @@ def run(choices: Sequence[Choice]) -> int:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     failed = 0
     for choice in choices:
-        words = ["-q", "-m", "not slow and not product and not long", *choice.words]
+        words = ["-q", "--everyday", *choice.words]
         done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment)
         failed = failed or (0 if done.returncode == 5 else done.returncode)  # 5: all left out
     return failed

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.made_once import made_each
 from tests.native_builds import native as native
-from tests.parts import first_cases, part_of
+from tests.parts import everyday, first_cases, part_of
 from tests.quick import is_quick
 
 THRESHOLD = gc.get_threshold()
@@ -38,6 +37,17 @@ except ImportError:  # the base install on Python 3.10: EDGEFOLD_TEST_BUNDLES na
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--everyday",
+        action="store_true",
+        help="leave out tests marked slow, long or product, and all but the first case of those "
+        "marked one_case: what `make test` runs",
+    )
+    parser.addoption(
+        "--rest",
+        action="store_true",
+        help="run what --everyday leaves out, but for what is marked slow",
+    )
+    parser.addoption(
         "--part",
         metavar="K/N",
         help="run the K-th of N parts (from 0) of what is selected, chosen by the tests' names",
@@ -55,27 +65,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-FIRST_CASES = pytest.StashKey[set[tuple[str, str]]]()
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark every case but the first of a `one_case` test as `product`."""
-    if item.get_closest_marker("one_case") and not item.get_closest_marker("product"):
-        met = item.config.stash.setdefault(FIRST_CASES, set())
-        if function_and_law(item) in met:
-            item.add_marker(pytest.mark.product)
-        met.add(function_and_law(item))
-
-
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the part of the tests that --part, --one-case and --quick choose."""
+    """Keep the tests that --everyday or --rest, then --quick, --part and --one-case choose."""
+    if config.getoption("--everyday") or config.getoption("--rest"):
+        marks = [{mark.name for mark in item.iter_markers()} for item in items]
+        chosen = everyday([function_and_law(item) for item in items], marks)
+        if config.getoption("--rest"):
+            chosen = {n for n in range(len(items)) if "slow" not in marks[n]} - chosen
+        keep(config, items, chosen)
     if config.getoption("--quick"):
         keep(config, items, {n for n, item in enumerate(items) if quick(item)})
     part, one_case = config.getoption("--part"), config.getoption("--one-case")
     if not part and not one_case:
         return
-    chosen = part_of([item.nodeid for item in items], str(part)) if part else set()
+    chosen = part_of([item.nodeid for item in items], str(part)) if part else set[int]()
     if one_case:
         chosen |= first_cases([function_and_law(item) for item in items])
     keep(config, items, chosen)
@@ -138,28 +142,21 @@ def tiny_model(n_inputs: int = 2, n_outputs: int = 1, seed: int = 0) -> Cmanp:
     return Cmanp(tiny_config(n_inputs, n_outputs)).eval()
 
 
-def shared_bundles() -> dict[str, Callable[[Path], None]]:
+def shared_bundles() -> dict[str, Callable[[Path], object]]:
     """Return by name what writes each of the bundles that tests of the runtime use."""
-    untrained = {"name": "untrained"}
+    untrained: dict[str, object] = {"name": "untrained"}
     task = {**untrained, "x_shift": [10.0], "x_scale": [3.0], "y_shift": [400.0], "y_scale": [20.0]}
     config = ExportConfig(chunk=8, targets=4, parity_steps=300)
+    float16, int8 = (replace(config, precision=name) for name in ("float16", "int8"))
     streams = ExportConfig(chunk=8, targets=4, streams=3, parity_steps=60)
     return {
-        "tiny": lambda out: export(tiny_model(), untrained, out, config),
-        "foreign": lambda out: export(tiny_model(seed=1), untrained, out, config),
-        "scaled": lambda out: export(tiny_model(1), task, out, config),
-        "streams": lambda out: export(tiny_model(n_outputs=2), untrained, out, streams),
-        "tiny-float16": lambda out: export(
-            tiny_model(), untrained, out, replace(config, precision="float16")
-        ),
-        "tiny-int8": lambda out: export(
-            tiny_model(), untrained, out, replace(config, precision="int8")
-        ),
+        "tiny": lambda out: export_bundle(tiny_model(), untrained, out, config),
+        "foreign": lambda out: export_bundle(tiny_model(seed=1), untrained, out, config),
+        "scaled": lambda out: export_bundle(tiny_model(1), task, out, config),
+        "streams": lambda out: export_bundle(tiny_model(n_outputs=2), untrained, out, streams),
+        "tiny-float16": lambda out: export_bundle(tiny_model(), untrained, out, float16),
+        "tiny-int8": lambda out: export_bundle(tiny_model(), untrained, out, int8),
     }
-
-
-def export(model: Cmanp, task: dict[str, Any], out: Path, config: ExportConfig) -> None:
-    export_bundle(model, task, out, config)
 
 
 def make_bundles(folder: Path) -> None:
