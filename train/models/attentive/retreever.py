@@ -78,7 +78,7 @@ class RetreeverConfig:
         n_classes, bounded: Settings of the predictions, described at `Outputs`.
         n_encoder_layers: Number of transformer layers over the context; 0 for tree cross attention
             only.
-        branching: Number of children of a node.
+        branching: Children of a node.
         order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
             `axis`; "projection", by a random direction; "arrival", as they come.
         full: Whether a query reads all leaves instead of searching. Set at export it makes
