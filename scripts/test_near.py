@@ -28,6 +28,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.import_graph import NAMESPACE, ROOT, exported_names, imported_modules, modules
+from tests.near import Choice, write_choices
 
 FOLDERS = ("train", "export", "runtime", "devices", "cli")
 ALL_MODELS = "tests/export/test_all_models.py"
@@ -43,14 +44,6 @@ BUNDLES_FROM = ("train", "export", "runtime/bundle", "tests/conftest.py", "tests
 
 class UnknownFileError(Exception):
     """A name is neither a file that has tests, nor a model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Words of one pytest call for one changed file, and the reason."""
-
-    words: tuple[str, ...]
-    reason: str
 
 
 @dataclass
@@ -190,19 +183,20 @@ def choose(path: Path, graph: Graph, models: Sequence[str] = ()) -> list[Choice]
         return with_limit([], users, "tests that use it") or nothing(relative)
     importers = graph.test_files(graph.importers(name))
     if len(importers) > CORE:
-        words = (*mirrors(path), f"tests/{relative.parts[0]}", "--quick", "--one-case")
         reason = f"a core file, which {len(importers)} test files import: the quick tests"
-        choices = [Choice(words, reason)]
+        choices = [Choice((f"tests/{relative.parts[0]}",), reason, quick=True, one_case=True)]
+        if own := mirrors(path):
+            choices.insert(0, Choice(tuple(own), "named after it or its folder"))
     else:
         choices = with_limit(mirrors(path), importers, "tests that import it")
     if relative.parts[:2] in (("train", "models"), ("train", "layers")):
         names = list(models) or graph.models(path)
         chosen = names[:MOST_MODELS]
-        forms = [f"[{name}{form}]" for name in chosen for form in ("", "-1", "-3")]
+        forms = tuple(f"[{name}{form}]" for name in chosen for form in ("", "-1", "-3"))
         rest = f"; part of {len(names) - len(chosen)} others, too" if names != chosen else ""
         if chosen:
-            words = (ALL_MODELS, "-k", " or ".join(forms))
-            choices.append(Choice(words, f"the laws of every model, for {', '.join(chosen)}{rest}"))
+            reason = f"the laws of every model, for {', '.join(chosen)}{rest}"
+            choices.append(Choice((ALL_MODELS,), reason, cases=forms))
     return choices or by_way_of(name, graph) or nothing(relative)
 
 
@@ -235,7 +229,7 @@ def choose_other(relative: Path) -> list[Choice]:
     for parent in relative.parents:
         folder = ROOT / "tests" / parent
         if parent.name and relative.parts[0] in FOLDERS and folder.is_dir():
-            return [Choice((f"tests/{parent}", "--one-case"), "the folder of its tests")]
+            return [Choice((f"tests/{parent}",), "the folder of its tests", one_case=True)]
     return nothing(relative)
 
 
@@ -254,8 +248,8 @@ def with_limit(mirror: list[str], others: list[str], reason: str) -> list[Choice
     if others:
         left_out = others[MOST_FILES:]
         more = f"; left out: {' '.join(left_out)}" if left_out else ""
-        words = (*others[:MOST_FILES], "--one-case", *(("--quick",) if left_out else ()))
-        choices.append(Choice(words, reason + more))
+        kept = tuple(others[:MOST_FILES])
+        choices.append(Choice(kept, reason + more, quick=bool(left_out), one_case=True))
     return choices
 
 
@@ -278,7 +272,7 @@ def kept_bundles() -> Path:
 
 
 def run(choices: Sequence[Choice]) -> int:
-    """Run each choice by pytest; returns the first code that is not 0."""
+    """Run all choices by one pytest, on two workers; returns its code."""
     from tests.conftest import make_bundles
 
     folder = kept_bundles()
@@ -288,12 +282,13 @@ def run(choices: Sequence[Choice]) -> int:
             (Path(work) / "bundles").rename(folder)
     environment = {**os.environ, "EDGEFOLD_TEST_BUNDLES": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    failed = 0
-    for choice in choices:
-        words = ["-q", "--everyday", *choice.words]
-        done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment)
-        failed = failed or (0 if done.returncode == 5 else done.returncode)  # 5: all left out
-    return failed
+    paths = dict.fromkeys(path for choice in choices for path in choice.paths)
+    with tempfile.TemporaryDirectory() as work:
+        near = write_choices(choices, Path(work) / "choices.json")
+        options = ["-q", "-n2", "--dist=loadscope", "--everyday", f"--near={near}"]
+        words = [sys.executable, "-m", "pytest", *options, *paths]
+        code = subprocess.run(words, cwd=ROOT, env=environment).returncode
+    return 0 if code == 5 else code  # 5: every test was left out
 
 
 def main() -> int:
@@ -315,7 +310,7 @@ def main() -> int:
         print("test-near: no changed file has tests; name one: FILE=...", file=sys.stderr)
         return 2
     for word, choice in choices:
-        print(f"{word}: {' '.join(choice.words)}\n    {choice.reason}", flush=True)
+        print(f"{word}: {choice}\n    {choice.reason}", flush=True)
     if "--list" in sys.argv[1:]:
         return 0
     return run(list(dict.fromkeys(choice for _, choice in choices)))

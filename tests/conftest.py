@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from tests.made_once import made_each
 from tests.native_builds import native as native
+from tests.near import chosen_by, read_choices
 from tests.parts import everyday, first_cases, part_of
 from tests.quick import is_quick
 
@@ -63,17 +64,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out tests that start a process, export a bundle or compile",
     )
+    parser.addoption(
+        "--near",
+        metavar="FILE",
+        type=Path,
+        help="keep the tests that scripts/test_near.py chose and wrote to this file",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k have chosen
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that --everyday or --rest, then --quick, --part and --one-case choose."""
+    """Keep the tests that --everyday or --rest choose, and of these what the others choose."""
     if config.getoption("--everyday") or config.getoption("--rest"):
         marks = [{mark.name for mark in item.iter_markers()} for item in items]
         chosen = everyday([function_and_law(item) for item in items], marks)
         if config.getoption("--rest"):
             chosen = {n for n in range(len(items)) if "slow" not in marks[n]} - chosen
         keep(config, items, chosen)
+    if config.getoption("--near"):
+        names = [item.nodeid for item in items]
+        tests = [function_and_law(item) for item in items]
+        choices = read_choices(config.getoption("--near"))
+        keep(config, items, chosen_by(choices, names, tests, lambda n: quick(items[n])))
     if config.getoption("--quick"):
         keep(config, items, {n for n, item in enumerate(items) if quick(item)})
     part, one_case = config.getoption("--part"), config.getoption("--one-case")

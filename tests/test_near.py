@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.export.test_all_models import TINY
+from tests.near import Choice, chosen_by, read_choices, write_choices
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,9 +30,17 @@ def graph(near: ModuleType) -> object:
     return near.Graph()
 
 
-def words_for(near: ModuleType, graph: object, name: str) -> list[str]:
+def choices_for(near: ModuleType, graph: object, name: str) -> list[Choice]:
     path, models = near.resolve(name, graph)
-    return [word for choice in near.choose(path, graph, models) for word in choice.words]
+    chosen: list[Choice] = near.choose(path, graph, models)
+    return chosen
+
+
+def cases_of_all_models(near: ModuleType, graph: object, name: str) -> tuple[str, ...]:
+    """Names of cases of the suite of all models that are chosen for a file."""
+    (choice,) = (each for each in choices_for(near, graph, name) if each.cases)
+    assert choice.paths == ("tests/export/test_all_models.py",)
+    return choice.cases
 
 
 @pytest.mark.one_case
@@ -50,23 +59,27 @@ def words_for(near: ModuleType, graph: object, name: str) -> list[str]:
     ],
 )
 def test_a_file_has_its_tests(name: str, test: str, near: ModuleType, graph: object) -> None:
-    assert test in words_for(near, graph, name)
+    assert test in [path for choice in choices_for(near, graph, name) for path in choice.paths]
+
+
+def test_all_cases_of_a_mirror_run(near: ModuleType, graph: object) -> None:
+    choices = choices_for(near, graph, "export/native/rules/products.py")
+    rules = [each for each in choices if "tests/export/native/test_rules.py" in each.paths]
+    assert any(not each.one_case and not each.quick for each in rules)
 
 
 @pytest.mark.parametrize("name", ["cnp", "cnp.py", "train/models/neural_processes/grid.py"])
 def test_a_model_s_file_runs_its_cases_of_the_suite_of_all_models(
     name: str, near: ModuleType, graph: object
 ) -> None:
-    words = words_for(near, graph, name)
-    assert "tests/export/test_all_models.py" in words
-    cases = words[words.index("-k") + 1]
+    cases = cases_of_all_models(near, graph, name)
     assert ("[cnp]" in cases) == (name != "train/models/neural_processes/grid.py")
     assert "[convcnp]" not in cases
 
 
 def test_a_layer_runs_cases_of_models_that_need_it(near: ModuleType, graph: object) -> None:
-    words = words_for(near, graph, "train/layers/tree_attention.py")
-    assert "[retreever]" in words[words.index("-k") + 1]
+    cases = cases_of_all_models(near, graph, "train/layers/tree_attention.py")
+    assert "[retreever]" in cases
 
 
 def test_every_model_is_resolved_by_its_name(near: ModuleType, graph: object) -> None:
@@ -79,7 +92,24 @@ def test_every_model_is_resolved_by_its_name(near: ModuleType, graph: object) ->
     "name", ["runtime/stream/stream.py", "runtime/bundle/manifest.py", "train/contract.py"]
 )
 def test_a_core_file_runs_quick_tests(name: str, near: ModuleType, graph: object) -> None:
-    assert "--quick" in words_for(near, graph, name)
+    assert any(choice.quick for choice in choices_for(near, graph, name))
+
+
+def test_choices_keep_what_each_of_them_asks_for(tmp_path: Path) -> None:
+    choices = [
+        Choice(("tests/a",), "a folder", quick=True, one_case=True),
+        Choice(("tests/b.py",), "a file"),
+        Choice(("tests/c.py",), "a model's cases", cases=("[cnp]",)),
+    ]
+    names = [
+        *("tests/a/x.py::slow", "tests/a/x.py::t[0]", "tests/a/x.py::t[1]"),
+        *("tests/ab.py::t", "tests/b.py::t[0]", "tests/b.py::t[1]"),
+        *("tests/c.py::t[cnp]", "tests/c.py::t[acnp]"),
+    ]
+    tests = [name.partition("[")[0] for name in names]
+    read = read_choices(write_choices(choices, tmp_path / "choices.json"))
+    assert read == choices
+    assert chosen_by(read, names, tests, lambda n: n != 0) == {1, 4, 5, 6}
 
 
 def test_every_file_of_the_product_has_a_choice(near: ModuleType, graph: object) -> None:
