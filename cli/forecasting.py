@@ -184,7 +184,14 @@ class ForecastRun:
             self._write_ahead(self._ahead, head, row.texts[0], forecast)
 
     def _write_ahead(self, file: TextIO, head: list[str], text: str, forecast: Forecast) -> None:
-        """Write the forecasts made after a row: a line for each horizon, and one for the season."""
+        """Write the forecasts made after a row: a line for each horizon, and one for the season.
+
+        Args:
+            file: CSV file for the lines.
+            head: First field of each line, the sensor's name; empty if it is not written.
+            text: Time of the row as the table has it.
+            forecast: Forecast of the row, with those of the times after it.
+        """
         sensor = self._own.get(head[0], head[0]) if head else ""
         pace = self._sensors.feed(sensor).pace
         for slots, slot in self.ahead_of(forecast):
@@ -192,7 +199,7 @@ class ForecastRun:
             write_fields(file, *head, text, str(slots), at, *_band(slot))
 
     def ahead_of(self, forecast: Forecast) -> list[tuple[int, Distribution]]:
-        """Return pairs (slots ahead, forecast) for the times after a row, the nearest first."""
+        """Return pairs (rows ahead, forecast) for the times after a row, the nearest first."""
         steps = [(h, forecast.ahead(h)) for h in self._sensors.horizons]
         if forecast.season:
             steps.append((forecast.season, forecast.ahead("season")))

@@ -35,13 +35,13 @@ class Progress:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Return by sensor how many of its last rows were all refused, if at least `FIRST`."""
+        """Return by sensor how many rows were refused one after the other now, if 20 or more."""
         counts = {name: self._loop.counters_of(name).refused_in_a_row for name in self._last_bad}
         return {name: n for name, n in counts.items() if n >= FIRST}
 
     @property
     def has_lost(self) -> bool:
-        """Return whether a sensor's rows are lost: all refused, or no slot is left for them."""
+        """Return whether rows of a sensor are lost: all refused, or no place left for its state."""
         return bool(self.lost) or self._loop.n_without_slot >= FIRST
 
     def bad_row(self, name: str, line: int, reason: str) -> None:
@@ -61,7 +61,13 @@ class Progress:
             self.tell()
 
     def alarm_ended(self, name: str, line: int, n_refused: int) -> None:
-        """Report that a sensor's rows are learned again, if an alarm was given."""
+        """Report that a sensor's rows are learned again, if 20 or more were refused before.
+
+        Args:
+            name: Name of the sensor.
+            line: Line of the first row that is learned again.
+            n_refused: Number of rows that were refused directly before.
+        """
         if end := end_of_alarm(n_refused, line, _whose(name)):
             self._lines_to_say.append(f"edgefold: {end}")
 
@@ -90,7 +96,7 @@ class Progress:
         self._line.show("   ".join(parts))
 
     def _note(self) -> None:
-        """Report new messages on sensors: a gap, another pace, a season; only the first 20."""
+        """Report news of sensors: a gap, another time between rows, a season; only the first 20."""
         notes = self._loop.sensors.notes
         while notes:
             line, name, note = notes.popleft()
@@ -116,7 +122,7 @@ class Progress:
         self.tell()
 
     def tell(self) -> None:
-        """Print the waiting reports; callers wait for a good row, because a wrong file has none."""
+        """Print the collected reports; callers wait for a good row, since a wrong file has none."""
         self.clear()
         for line in self._lines_to_say:
             say(line)

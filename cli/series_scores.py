@@ -46,11 +46,11 @@ def is_series(task: Mapping[str, Any]) -> bool:
 def require_scorable(
     folder: Path, task: Mapping[str, Any], is_filter: bool, kind: PredictionKind
 ) -> None:
-    """Refuse a model that cannot forecast a series, or a description that lacks a part.
+    """Refuse a bundle or a run (at `folder`) that cannot be scored on a series.
 
     Raises:
-        DataError: The model has no update and query, its predictions have no mean and deviation,
-            or the description lacks a part.
+        DataError: The model filters, so that it has no update and query; its predictions have no
+            mean and deviation; or the description of its task lacks a field.
     """
     if is_filter:
         raise DataError(
@@ -87,7 +87,17 @@ def _are_numbers(numbers: object, n: int) -> bool:
 def stream_bundle(
     stream: Stream, x: FloatArray, y: FloatArray, n_training: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Forecast with a bundle, as a `Forecaster`; a full state predicts on and learns no more."""
+    """Forecast each held-out row with a bundle, then learn it unless the state is full.
+
+    Args:
+        stream: The opened bundle.
+        x: Inputs of all N rows, (N, X).
+        y: Values of all N rows, (N, 1).
+        n_training: Number of the first rows, which are learned without a forecast.
+
+    Returns:
+        Mean and standard deviation of each held-out y, (N - n_training, 1) each.
+    """
     kind = stream.manifest.prediction
     stream.reset()
     n = n_that_fit(stream.room, n_training)

@@ -45,7 +45,7 @@ def load_nvml(root: Path = Path("/")) -> ModuleType:
 
 
 def load_cudart() -> ModuleType:
-    """Import CUDA's runtime module, from today's package or the older one.
+    """Import and return CUDA's runtime module: cuda.bindings.runtime, or the older cuda.cudart.
 
     Raises:
         MeterError: Neither package is installed.
@@ -64,7 +64,10 @@ def load_cudart() -> ModuleType:
 def cuda_bus_id(cudart: Any, device: int = 0) -> str:
     """Return the PCI bus id of a CUDA device, such as "0000:3b:00.0".
 
-    CUDA numbers the GPUs that CUDA_VISIBLE_DEVICES leaves, and under MIG gives the card's id.
+    Args:
+        cudart: CUDA's runtime module, as `load_cudart` returns it.
+        device: CUDA's number of the GPU, among those that CUDA_VISIBLE_DEVICES leaves. For a part
+            of a divided GPU (MIG), CUDA gives the id of the whole card.
 
     Raises:
         MeterError: CUDA shows no such device.
@@ -74,7 +77,7 @@ def cuda_bus_id(cudart: Any, device: int = 0) -> str:
 
 
 def ask_cuda(cudart: Any, function: str, *arguments: Any) -> tuple[Any, ...]:
-    """Call a function of CUDA's runtime and return its results without the status.
+    """Call the named function of the module `cudart`; return its results without the status.
 
     Raises:
         MeterError: The function fails, or the bindings do not find CUDA's library.

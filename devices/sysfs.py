@@ -59,7 +59,7 @@ def read_sensor(path: Path, closed: str = "") -> str:
 
     Args:
         path: The file to read.
-        closed: Pattern of all files that are closed to users together; only `path` by default.
+        closed: Path or glob pattern of all files for the remedy's `chmod`; `path` by default.
 
     Raises:
         MeterError: The file cannot be read; with a remedy where it is closed to this user.
@@ -75,7 +75,7 @@ def read_number(path: Path, what: str, closed: str = "") -> float:
     Args:
         path: The file to read.
         what: The unit in the plural, such as "millivolts", for the error's message.
-        closed: Pattern of all files that are closed to users together, as for `read_sensor`.
+        closed: Path or glob pattern of all files for the remedy's `chmod`; `path` by default.
 
     Raises:
         MeterError: The file cannot be read or holds something else.

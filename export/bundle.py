@@ -1,8 +1,8 @@
-"""Write a model as a bundle (graphs, weights, golden stream, manifest) and compare it with PyTorch.
+"""Write a model as a bundle (graphs, weights, recorded golden stream); compare it with PyTorch.
 
-The golden stream holds recorded points and predictions, with which any machine checks the bundle.
-The bundle is written into a temporary folder next to its place and renamed at the end, so that a
-failed export leaves no half bundle and does not touch an older one.
+A golden stream holds recorded points and predictions, with which any machine checks the bundle. The
+bundle is written into a temporary folder next to its place and renamed at the end, so that a failed
+export leaves no half bundle and does not touch an older one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ExportConfig:
         chunk: Number of points that `condition` learns at once.
         targets: Number of targets that one query predicts.
         streams: Number of streams that a bundle serves at the same time (B).
-        parity_steps: Number of points of the golden stream; 0 takes the default of the precision.
-        precision: Name of one of `PRECISIONS`.
+        parity_steps: Number of points of the golden stream; 0 for the precision's own.
+        precision: "float32", "float16" or "int8".
         max_loss: Largest loss of log-likelihood, in nats, that a narrow precision may cost; None
             takes the bound of the precision.
         accept_loss: Whether a bundle is also written if it costs more than its bounds allow.
@@ -74,7 +74,7 @@ class ExportConfig:
 
     @property
     def n_parity_steps(self) -> int:
-        """Return the number of points of the golden stream."""
+        """Return the number of points of the golden stream, recorded to check the bundle."""
         return self.parity_steps or PRECISIONS[self.precision].parity_steps
 
     @property
@@ -110,7 +110,7 @@ def export_bundle(
 
     Args:
         model: Model in evaluation mode, with float32 parameters on the CPU.
-        task: The run's task: name, and x_shift, x_scale, y_shift, y_scale where x and y are scaled.
+        task: The run's task: name; x_shift, x_scale, y_shift and y_scale if x and y are scaled.
         out: Folder that becomes the bundle.
         config: Settings of the export; `ExportConfig()` by default.
         progress: Function that is called with one line of text at each stage.
@@ -130,7 +130,7 @@ def export_bundle(
 
 
 def subject_of(model: StreamingModel, task: dict[str, Any]) -> ExportSubject:
-    """Return what the manifest says of a model, apart from its graphs."""
+    """Return what a bundle's manifest says of a model and its task, apart from the graphs."""
     facts = {
         "name": model.name or type(model).__name__,
         "summary": model.summary,
@@ -149,7 +149,7 @@ def subject_of(model: StreamingModel, task: dict[str, Any]) -> ExportSubject:
 def write_graphs(
     folder: Path, graphs: StepGraphs, subject: ExportSubject, recording: GoldenRecording
 ) -> BundleWriter:
-    """Write graphs and the whole golden stream as a bundle that can be opened and compared."""
+    """Write graphs and the whole golden stream as a bundle that can be opened."""
     writer = BundleWriter(folder, subject, graphs)
     writer.write_manifest(recording.golden, {"name": "float32"})
     return writer
@@ -161,7 +161,7 @@ def finish(
     cost: Cost,
     config: ExportConfig,
 ) -> ExportReport:
-    """Refuse a written bundle that costs too much; else write its final manifest and report it."""
+    """Refuse a written bundle that loses too much accuracy; else write its final manifest."""
     if cost.name == "float32" or not config.accept_loss:
         require_acceptable(cost, config.max_loss)
     elif not cost.is_finite:
@@ -174,7 +174,7 @@ def finish(
 
 
 class _Export:
-    """Exports one model: makes graphs, writes them, compares them, and measures the cost."""
+    """Exports one model: makes graphs, writes and compares them, measures the loss of accuracy."""
 
     def __init__(
         self,

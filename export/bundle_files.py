@@ -107,7 +107,7 @@ class WeightFile:
         return thin
 
     def write(self, folder: Path) -> None:
-        """Write the file into a bundle's folder; a bundle without weights has one byte."""
+        """Write the file into a bundle's folder; where there are no weights, it has one byte."""
         (folder / WEIGHTS).write_bytes(b"".join(self._blocks) or b"\0")
 
 
@@ -142,7 +142,7 @@ class BundleWriter:
         }
 
     def write_manifest(self, golden: Golden, precision: Mapping[str, Any]) -> None:
-        """Write the golden stream, then the manifest, which has the hash of every file."""
+        """Write the golden stream, then the manifest with `precision` and a hash of every file."""
         golden.save(self.folder / "golden.npz")
         subject, graphs = self._subject, self._graphs
         tensors = subject.prediction.tensors(len(subject.scaling_y.shift))
@@ -206,7 +206,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def scaling_of(task: Mapping[str, Any], name: str, columns: int) -> Scaling:
-    """Return the scaling of x or y that a task describes; shift 0 and scale 1 where it has none.
+    """Return the scaling that a task describes for `name`, x or y; shift 0, scale 1 if it has none.
 
     Raises:
         ExportError: The task does not give one positive scale and one shift for each column.

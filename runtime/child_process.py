@@ -141,7 +141,7 @@ def child_process(
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Run in the child: call `main` of the requested module, with the pipe to the parent.
+    """Run in the child: call `main` of the module `request["module"]` with the parent's pipe.
 
     Whatever else prints to stdout goes to stderr, so that it does not mix with the answer.
     """

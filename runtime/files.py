@@ -87,7 +87,7 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
 
 
 def _hold(handle: int) -> bool:
-    """Lock a new temporary file, and return whether it still exists.
+    """Lock a new temporary file by its open file's number; return whether it still exists.
 
     Another process may have removed it as left behind before it was locked.
     """
@@ -153,7 +153,7 @@ def sync(path: Path) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; return False if another process holds the lock."""
+    """Lock an open file, given by its number, until it is closed; False if it is locked already."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -16,7 +16,7 @@ from edgefold.runtime.errors import SnapshotError
 
 
 class KeptNumbers:
-    """Base of classes whose numbers a snapshot keeps as one array.
+    """Lets a class keep its numbers in a snapshot as one array, and restore them.
 
     A class lists the names of these attributes in `KEPT`. Each attribute is a number, a list of
     numbers whose length never changes, or another `KeptNumbers`. A restored number has the type
@@ -68,7 +68,7 @@ class KeptNumbers:
 
 
 def as_part(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """Return the same arrays, with the prefix of their part put before each name."""
+    """Return the same arrays, with `prefix` put before each name."""
     return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 

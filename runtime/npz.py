@@ -44,7 +44,7 @@ def read_npz(
     Args:
         path: The file. Links are followed.
         max_bytes: The most bytes that all arrays together may take.
-        is_known: Returns for the name of an array whether the file may hold it.
+        is_known: Function that returns whether the file may hold an array of this name.
 
     Returns:
         The arrays by name. Each is writable and has the type and shape that the file states.

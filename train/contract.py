@@ -120,7 +120,7 @@ class StreamingModel(nn.Module):
     published: ClassVar[Published] = {}
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """Return the state of B = n_streams streams that have seen no point, with any values."""
+        """Return the state of B = n_streams streams before the first point; it may be nonzero."""
         raise NotImplementedError(f"{type(self).__name__} has no initial_state()")
 
     # Learning kind ------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class StreamingModel(nn.Module):
 
         Override this method where a batched form is faster. A filter reads x_context (B, N, X) and
         then x_target (B, M, X), and returns its answers to x_target, (B, M, *shape of one target).
-        It does not read y_context, and tokens that the mask (B, N) hides change nothing.
+        It does not read y_context; tokens whose mask (B, N) is False change nothing.
         """
         state = initial_state_beside(self, x_context)
         if is_filter(self):
@@ -316,7 +316,7 @@ def follow(
 ) -> tuple[State, Prediction]:
     """Let a filter read tokens x (B, N, X); return its state after them, and all its answers.
 
-    Each tensor of the answers is (B, N, *shape). Tokens that the mask (B, N) hides change no state,
+    Each tensor of the answers is (B, N, *shape). Tokens whose mask (B, N) is False change no state,
     whatever they hold. Without tokens there are no answers.
     """
     if mask is not None:  # a step need not cope with what masked rows hold

@@ -54,7 +54,7 @@ class FitConfig:
         log_every: Number of steps between two lines of history.jsonl.
         save_every_s: Least number of seconds between two checkpoints.
         compile: Whether torch.compile compiles the loss.
-        optimizer: One of `OPTIMIZERS`.
+        optimizer: "adam", or "muon" for Muon on hidden matrices and Adam on all others.
     """
 
     steps: int

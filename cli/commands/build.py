@@ -307,7 +307,15 @@ def _prove(
     library: Path,
     facts: dict[str, str],
 ) -> int:
-    """Replay the golden stream on a library in a child process; keep the library if that passes."""
+    """Replay the golden stream on a library in a child process; keep the library if that passes.
+
+    Args:
+        args: Options of the command.
+        manifest: Manifest of the bundle.
+        store: The place where a library is kept.
+        library: File of the library.
+        facts: Facts that are kept with it, such as compiler and flags; those of the replay join.
+    """
     from edgefold.cli.text import build as text
     from edgefold.runtime.backends.native.processor import read_processor
 

@@ -175,7 +175,15 @@ def _places(args: argparse.Namespace) -> dict[str, Path]:
 def _forecast(
     name: str, file: BinaryIO, files: Mapping[str, Path], table: Table, sensors: Sensors
 ) -> ForecastRun:
-    """Forecast all rows of a table and write the files; with no usable row, write nothing."""
+    """Forecast all rows of a table and write the files; with no usable row, write nothing.
+
+    Args:
+        name: Name of the input, for messages.
+        file: The input, whose position shows how much is read.
+        files: Paths of the output files by kind: csv, ahead and next.
+        table: The opened table of this input.
+        sensors: The opened model.
+    """
     from edgefold.cli.forecasting import ForecastRun
     from edgefold.runtime import DataError
 
@@ -282,7 +290,7 @@ def _draw(
 def _tell(
     found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float
 ) -> None:
-    """Print the columns, the scores, the alarms, and the forecasts after the last row."""
+    """Print columns, scores, alarms (`rate`: false ones a row), forecasts after the last row."""
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
         score_lines,

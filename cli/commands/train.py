@@ -207,7 +207,13 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
 def fit_config(
     args: argparse.Namespace, defaults: Mapping[str, Any], checkpoint: dict[str, Any] | None
 ) -> FitConfig:
-    """Return the settings of the training; options that change a resumed run's are refused."""
+    """Return the settings of the training; options that change a resumed run's are refused.
+
+    Args:
+        args: Options of the command; None for those that were not given.
+        defaults: The task's own settings by name, for a new run.
+        checkpoint: Content of the checkpoint of the run to resume; None for a new run.
+    """
     import dataclasses
 
     from edgefold.train.models.registry import DEFAULT, model_class
@@ -238,7 +244,7 @@ def fit_config(
 def build_model(
     args: argparse.Namespace, task: Task, checkpoint: dict[str, Any] | None
 ) -> StreamingModel:
-    """Return the model with fresh weights; options that change a resumed run's are refused."""
+    """Return a model with fresh weights; options unlike those of `checkpoint` are refused."""
     from edgefold.train import checkpoints
     from edgefold.train.load import parse_settings
     from edgefold.train.models.registry import DEFAULT, accepted, create_model

@@ -127,7 +127,12 @@ def _records(answer: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Try each of the request's names in this child, and write a line of JSON on each."""
+    """Try each name of a request in this child, and write a line of JSON on each.
+
+    Args:
+        request: `names` to try; `bundle`, a folder or None; `expect_hash`, its SHA-256 or None.
+        answer: Pipe to the parent, which receives the lines.
+    """
     die_first()
 
     def report(record: dict[str, Any]) -> None:
@@ -178,7 +183,14 @@ def _try(
 def _open_bundle(
     name: str, bundle: str, expect_hash: str | None, begin: Callable[[str, str], None]
 ) -> dict[str, Any]:
-    """Open the bundle on a backend, run a step, and return the backend's version and device."""
+    """Open the bundle on a backend, run a step, and return the backend's version and device.
+
+    Args:
+        name: Name of the backend.
+        bundle: Folder of the bundle.
+        expect_hash: SHA-256 that the bundle must have; None accepts any.
+        begin: Called with each action that begins ("open", "bind" or "run") and its graph.
+    """
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
 

@@ -83,7 +83,7 @@ def watch_processes() -> Watch:
 
 @dataclass(frozen=True, slots=True)
 class DoctorHost(Host):
-    """Gives access to the machine that is examined; tests pass a recorded board."""
+    """Gives access to the examined machine's packages, backends and programs, and to the time."""
 
     version: Callable[[str], str | None] = installed_version
     probe: Callable[..., list[dict[str, Any]]] = probe_backends

@@ -109,7 +109,7 @@ def percentage(text: str) -> float:
 
 
 def add_json_argument(parser: argparse.ArgumentParser, what: str = "write the record here") -> None:
-    """Declare --json, the file that a record is written to; `-` is stdout."""
+    """Declare --json, the file of a record (`-` is stdout); `what` is its text in the help."""
     parser.add_argument("--json", type=Path, metavar="FILE", help=f"{what}; - is stdout")
 
 
@@ -244,7 +244,13 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def contenders(args: argparse.Namespace, option: str, texts: Sequence[str]) -> list[Contender]:
-    """Read backends from texts NAME or NAME:THREADS; without THREADS, --threads applies."""
+    """Read backends from texts NAME or NAME:THREADS; without THREADS, --threads applies.
+
+    Args:
+        args: Options of the command.
+        option: Name of the option that holds the texts, without dashes, for errors.
+        texts: The texts, such as "tensorrt" or "onnxruntime:2".
+    """
     from edgefold.runtime.backends.base import Contender
     from edgefold.runtime.backends.registry import BACKENDS
 
@@ -266,7 +272,7 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     from edgefold.runtime import EngineOptions
 
     def conditions() -> dict[str, Any]:
-        """Read the conditions when a GPU asks; a stream on the CPU does not load their readers."""
+        """Return power mode and clocks of this machine; only backends on a GPU call this."""
         from edgefold.devices.machine.build_conditions import read_build_conditions
 
         return read_build_conditions()

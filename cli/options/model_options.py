@@ -45,7 +45,7 @@ def add_model_settings(parser: argparse._ActionsContainer) -> None:
 
 
 def describe_models(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Add to a command's help all models, or the settings of the model named by --model."""
+    """Add all models to a command's help, or the settings of the --model among its `words`."""
     if not {"-h", "--help"} & set(words):
         return
     from edgefold.train.models.registry import MODELS, model_class

@@ -91,7 +91,16 @@ def _draw(
     std: FloatArray,
     enlarged: bool,
 ) -> None:
-    """Draw a part of the rows, anomalies ringed; enlarged, values outside the band are coloured."""
+    """Draw rows with their forecasts and 90 % band, anomalies ringed.
+
+    Args:
+        axes: Axes to draw into.
+        times: Times of the rows, numbers or dates, (n,).
+        value: Values of the rows, (n,).
+        mean: Forecasts of the values, (n,).
+        std: Standard deviations of the forecasts, (n,).
+        enlarged: Whether marks are larger, and values outside the band coloured.
+    """
     distance = np.abs(value - mean) / std
     outside, far = distance > BAND_90, distance > ANOMALY_Z
     half = BAND_90 * std

@@ -34,13 +34,13 @@ OUTER, INNER = (0, -1), (2, -3)
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Holds all that is drawn of one sensor.
+    """Holds all that is drawn of one sensor; a slot is one of the sensor's equally spaced times.
 
     Attributes:
         name: Name of the sensor.
         scores: Text next to the name.
         rows: The last rows, each with its forecast.
-        overview: All rows in pieces: time of the first row, lowest and highest value of each, (n,).
+        overview: All rows in n pieces: first time, lowest and highest value of each, (n,).
         marked: Time and value of each alarm.
         fan: Forecasts of the slots to come; None where nothing is forecast.
         pace: Time between two slots, in the unit of the rows' times.
@@ -108,7 +108,7 @@ def _times(seconds: Sequence[float], is_dated: bool) -> Any:
 
 
 def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
-    """Draw the last rows, their bands and alarms, and the forecasts of the slots after them."""
+    """Draw the last rows, their bands and alarms, and the forecasts of the times after them."""
     rows = list(panel.rows)[-_n_shown(panel) :]
     at = _times([row.time for row in rows], is_dated)
     value = np.array([row.value for row in rows])
@@ -178,7 +178,14 @@ def _draw_band(axes: Axes, at: Any, band: FloatArray, colour: str, what: str) ->
 
 
 def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArray) -> None:
-    """Draw a ring at each alarm, and write the name of each event where it begins."""
+    """Draw a ring at each alarm, and write the name of each event where it begins.
+
+    Args:
+        axes: Axes to draw into.
+        rows: The N rows that are drawn one by one.
+        at: Times of the rows, numbers or dates, (N,).
+        value: Values of the rows, (N,); NaN where a row has none.
+    """
     alarms = [i for i, row in enumerate(rows) if row.alarm]
     if alarms:
         ring: dict[str, Any] = {"mfc": "none", "mec": RED, "mew": 1.5, "ms": 9}
@@ -200,13 +207,13 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
 
 
 def _height(value: FloatArray, i: int) -> float:
-    """Return the value of row `i`, where its mark is drawn; without a value the last one before."""
+    """Return the height of the mark of row `i`: the last of the values (N,) up to it; else 0."""
     finite = value[: i + 1][np.isfinite(value[: i + 1])]
     return float(finite[-1]) if len(finite) else 0.0
 
 
 def _held(band: FloatArray) -> list[FloatArray]:
-    """Return a low and a high end of the band; its few extremes would leave no room for values."""
+    """Return a low and a high end of a band (N, Q), (1,) each; 3 % of the rows lie beyond."""
     finite = band[np.isfinite(band).all(1)]
     if not len(finite):
         return []
@@ -214,7 +221,13 @@ def _held(band: FloatArray) -> list[FloatArray]:
 
 
 def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
-    """Set the y axis to show all values, and bands up to one range of values above and below."""
+    """Set the y axis to show all values, and bands up to one range of values above and below.
+
+    Args:
+        axes: Axes whose limits are set.
+        value: Values, (N,); NaN where there is none.
+        shown: All heights to show as far as there is room: the values, and ends of the bands.
+    """
     finite = value[np.isfinite(value)]
     if not len(finite):
         return

@@ -50,7 +50,7 @@ def finish_axes(axes: Axes, is_dated: bool) -> None:
 
 
 def content_of(figure: Figure, format: str, **options: Any) -> bytes:
-    """Return a figure as the content of a picture file; `format` is png, svg or pdf."""
+    """Return a picture file (`format` png, svg or pdf) of a figure; `options` as for savefig."""
     file = io.BytesIO()
     figure.savefig(file, format=format, **options)
     return file.getvalue()

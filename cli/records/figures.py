@@ -75,7 +75,7 @@ def unit_of(name: str) -> str | None:
 
 
 def names_of(graphs: Collection[str]) -> list[str]:
-    """Return the names of a profile's figures; `graphs` has the steps of the bundle's graphs."""
+    """Return the names of a profile's figures; `graphs` are a bundle's steps, such as update."""
     if "step" in graphs:
         steps = ["step", "step_bare"]
     else:
@@ -184,7 +184,7 @@ def figure_of_the_process(record: Record, name: str) -> RecordFigure:
 
 
 def _unit_at(path: tuple[str, ...]) -> str:
-    """Return the unit of a figure of the process: seconds for a field in _s, bytes for others."""
+    """Return the unit of the figure under a record's keys `path`: seconds for _s, else bytes."""
     return SECONDS if path[-1].endswith("_s") else BYTES
 
 

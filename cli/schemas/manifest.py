@@ -71,7 +71,7 @@ class InitialFields:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheFields:
-    """Describes one tensor of the cache or of the state."""
+    """Describes one tensor of the cache (which refresh writes and query reads) or of the state."""
 
     name: Annotated[str, "Its name."]
     shape: Annotated[list[Annotated[Count, "A length."]], "Its shape, streams leading."]
@@ -86,7 +86,7 @@ class CacheFields:
 
 @dataclass(frozen=True, kw_only=True)
 class StateFields(CacheFields):
-    """Describes one tensor of the state."""
+    """Describes one tensor of the state that a stream keeps from call to call."""
 
     slot: Annotated[str, "Of a ring whose step says where its row goes: the output that does."] = (
         MISSING

@@ -29,7 +29,7 @@ def title(bundle: str, compiler: Compiler) -> str:
 
 
 def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
-    """Return lines on the RAM that the header states, the bytes of constants and code, the time."""
+    """Return lines on RAM (from the header among `files`), constants, code and compile time."""
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
     header_sizes = {name: int(n) for name, n in SIZE.findall(header)}
     header_sizes["RAM"] += header_sizes["ARENA"]
@@ -48,7 +48,7 @@ def _size(n_bytes: int) -> str:
 
 
 def proof(result: Mapping[str, Any]) -> str:
-    """Return lines on the time of each step, and on the largest error along the golden stream."""
+    """Return lines on a replay of the golden stream: time of each step, and largest error."""
     worst, tolerance = result["proof"]["worst"], result["proof"]["tolerance"]
     error = "not finite" if worst is None else f"{worst:.1e}"
     lines = [f"  {format_time(s):>10}  {name}" for name, s in result["step_s"].items()]

@@ -38,7 +38,12 @@ def table(
 
 
 def verdict(came: FloatArray, forecasts: dict[str, SeriesForecast]) -> list[str]:
-    """Return lines on the lowest error and the best likelihood, and how certain the leads are."""
+    """Return lines on the lowest error and the best likelihood, and how certain the leads are.
+
+    Args:
+        came: Values that were to be forecast, (n,).
+        forecasts: Forecasts of these values by each forecaster's name, at least two.
+    """
     squared = {name: (came - f.mean) ** 2 for name, f in forecasts.items()}
     surprise = {
         name: 0.5 * squared[name] / f.std**2 + np.log(f.std) for name, f in forecasts.items()

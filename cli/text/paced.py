@@ -107,7 +107,7 @@ def notes(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def energy_lines(paced: dict[str, Any], width: int) -> list[str]:
-    """Return lines on each run's power and energy above idle with intervals, or why it has none."""
+    """Return lines on each run's power and energy above idle; labels take `width` characters."""
     lines = []
     for run in paced["runs"] if paced["sensor"] else ():
         energy = run["energy"]
@@ -140,7 +140,7 @@ def format_power(power_w: float, half_width_w: float) -> str:
 
 
 def clock_lines(runs: list[dict[str, Any]], width: int) -> list[str]:
-    """Return a line for each run and device on how often each clock frequency was read."""
+    """Return lines on how often each clock was read; labels of runs take `width` characters."""
     lines = []
     for run in runs:
         for device, seen in run["clocks"].items():

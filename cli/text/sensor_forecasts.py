@@ -81,6 +81,7 @@ def told_lines(run: ForecastRun, rate: float) -> list[str]:
     """Return lines on the sensors' alarms, gaps, empty cells, changes of clock, and refused rows.
 
     A text that several sensors share, such as their common gaps, is written once. `rate` is the
+    share of rows that alarm by chance, as --false-alarms has it.
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
@@ -148,7 +149,13 @@ def ahead_lines(
     choice: Choice,
     is_named: bool,
 ) -> list[str]:
-    """Return a table of the forecasts made after the last row of each sensor."""
+    """Return a table of the forecasts made after the last row of each sensor.
+
+    Args:
+        coming: For each sensor its counts, its clock, and pairs (rows ahead, forecast).
+        choice: The columns that were read; it writes a time as the table does.
+        is_named: Whether the table has a column with the sensor's name.
+    """
     rows = []
     for track, feed, steps in coming[:MOST_SHOWN]:
         for slots, forecast in steps:

@@ -96,7 +96,7 @@ def worst(verdicts: list[str]) -> str:
 def step_times(
     manifest: Manifest, time_of: Callable[[Mapping[str, Any], str], Range]
 ) -> dict[str, Range]:
-    """Return by graph the time of one call; `time_of` takes the graph's work and precision."""
+    """Return the time of one call of each graph by name; `time_of(work, precision)` predicts it."""
     steps = {}
     for name, graph in manifest.graphs.items():
         try:
@@ -109,7 +109,13 @@ def step_times(
 
 
 def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) -> Range:
-    """Return the time of one arrival with the narrowest graphs: predict and learn, or one step."""
+    """Return the time of one arrival: predict and learn, or the one step of a model that filters.
+
+    Args:
+        manifest: Manifest of the bundle.
+        steps: Time of one call of each graph; of graphs of several widths the narrowest counts.
+        predict_every: Arrivals per prediction, over which its time is spread.
+    """
 
     def of(step: str) -> Range:
         graphs = manifest.of_step(step)
@@ -129,7 +135,14 @@ def verdict_on(taken: Range, available_s: float) -> str:
 
 
 def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = MEASURE) -> FitCheck:
-    """Check that an arrival takes less than the time between two; `quicker` is advice if not."""
+    """Check that an arrival takes less than the time between two, 1 / rate_hz.
+
+    Args:
+        arrival: Predicted time of an arrival.
+        rate_hz: Arrivals a second.
+        quicker: Advice in words, for an arrival that takes too long.
+        measure: Advice in words, for a time that has no upper bound.
+    """
     available_s = 1 / rate_hz
     verdict = verdict_on(arrival, available_s)
     high = "or more" if arrival.high_s is None else f"to {arrival.high_s * 1e3:.3g} ms"
@@ -144,7 +157,7 @@ def latency_check(arrival: Range, rate_hz: float, quicker: str, measure: str = M
 
 
 def quicker(manifest: Manifest, demand: Demand, measure: str = MEASURE) -> str:
-    """Return advice in words: what shortens the time of an arrival, or how to measure that time."""
+    """Return advice on what shortens the time of an arrival; `measure` says how to measure it."""
     smaller = manifest.with_less_room or "train a model with fewer or smaller layers"
     return (
         f"predict less often (--predict-every {demand.predict_every * 10}), {smaller}, lower the "

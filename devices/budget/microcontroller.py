@@ -171,7 +171,12 @@ def judge_microcontroller(
 
 
 def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:
-    """Return bounds of the time of one call of a graph, by the formulas at the top of this file."""
+    """Return bounds of the time of one call of a graph, by the formulas at the top of this file.
+
+    Args:
+        work: Counted work of the call; its `flop` and `n_nodes` are used.
+        part: The microcontroller.
+    """
     clock_hz = part.cpu.clock_hz.value
     if clock_hz is None:
         return Range(0.0, None, f"the clock of {part.cpu.model} is unknown")

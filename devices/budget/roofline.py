@@ -72,7 +72,14 @@ class Range:
 def cpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """Return bounds of a call's time on one core, in a power mode or at the highest clock."""
+    """Return bounds of the time of one call of a graph on one core.
+
+    Args:
+        work: Counted work of the call: `flop`, `bytes`, `moved_bytes` and `n_nodes`.
+        board: The board with its rates.
+        precision: Element type of the graph: float32, float16 or int8.
+        mode: Power mode whose clocks count; None for the highest clocks.
+    """
     clock_hz = mode.cpu_clock_hz if mode else board.cpu.clock_hz.value
     top = board.cpu.rate()
     if board.cpu.flops_per_cycle.value is None:
@@ -107,7 +114,10 @@ def gpu_precision(precision: str) -> str:
 def gpu_range(
     work: Mapping[str, Any], board: Board, precision: str, mode: PowerMode | None
 ) -> Range:
-    """Return a lower bound of a call's time on the GPU: arithmetic only, as caches may hold all."""
+    """Return a lower bound of a call's time on the GPU; the arguments are those of `cpu_range`.
+
+    Only arithmetic counts, because caches may hold all data.
+    """
     if board.gpu is None:
         return Range(0.0, None, "the board has no GPU that we run on")
     fastest = gpu_precision(precision)

@@ -115,7 +115,7 @@ def read_memory_cap_hz(sys: Path = Path("/sys")) -> float | None:
 
 
 def _first(sys: Path, places: Iterable[str]) -> float | None:
-    """Return the first clock in Hz that one of the files shows; None if all are missing or 0."""
+    """Return the first clock in Hz in the files `places` below `sys`; None if none shows one."""
     return next((value for place in places if (value := _scaled(sys / place))), None)
 
 

@@ -135,7 +135,7 @@ def controller_remedy(root: Path) -> Remedy | None:
 
 
 def _membership(path: Path) -> tuple[CgroupNames, str]:
-    """Return the version that accounts for a process's memory, and the path of the group in it."""
+    """Read /proc/PID/cgroup at `path`; return its version's file names, and the group's path."""
     unified = None
     for line in read_text(path).splitlines():
         if line.count(":") < 2:
@@ -151,7 +151,14 @@ def _membership(path: Path) -> tuple[CgroupNames, str]:
 
 
 def _locate(root: Path, mounts: Path, version: int, group: str) -> tuple[Path, Path]:
-    """Return the hierarchy's mount point, and the group's folder at or below it."""
+    """Return the hierarchy's mount point, and the group's folder at or below it.
+
+    Args:
+        root: Folder that stands for /.
+        mounts: The file /proc/PID/mountinfo.
+        version: Version of control groups, 1 or 2.
+        group: Path of the group, as /proc/PID/cgroup has it.
+    """
     for line in read_text(mounts).splitlines():
         fields, _, rest = line.partition(" - ")
         words, kind = fields.split(), rest.split()

@@ -187,7 +187,7 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
 def _figure(
     read: Callable[[], int | None], source: str, nothing: str | None = None
 ) -> MemoryFigure:
-    """Return a reading in bytes, or why it failed; `nothing` says what a reading of None means."""
+    """Return the bytes from `read`, or why it failed; `nothing` says what None means."""
     try:
         value = read()
     except MeterError as error:

@@ -145,9 +145,9 @@ class EnergyMeter:
         self._mark()
 
     def learn_memory(self) -> bool:
-        """Lengthen `memory_s` if readings are older than the sensor states; return whether so.
+        """Lengthen `memory_s` if readings are renewed less often than every `memory_s` seconds.
 
-        The windows so far are then dropped, for they were laid out for a quicker sensor.
+        If so, drop the windows so far, whose readings were taken too early, and return True.
 
         Raises:
             MeterError: The sensor failed meanwhile.

@@ -166,7 +166,7 @@ def compute_figure(
         idle: The idle windows around those of work; one more than these.
         work: The windows of work.
         n_calls: Number of calls in all windows of work together.
-        memory_s: Length of the averages that the windows were laid out for.
+        memory_s: Seconds by which a window's readings are later than its calls.
     """
     durations = np.array([cut.duration_s for cut in work])
     idle_w = np.array([cut.power_w for cut in idle])
@@ -221,7 +221,15 @@ def _errors(
     weights_s: statistics.FloatArray,
     age_s: float,
 ) -> tuple[dict[str, float], float]:
-    """Return the variances of the net energy by origin in J^2, and the sum's degrees of freedom."""
+    """Return the variances of the net energy by origin in J^2, and the sum's degrees of freedom.
+
+    Args:
+        sampler: Sampler that took the samples of the windows.
+        idle: The idle windows, one more than those of work.
+        work: The windows of work.
+        weights_s: Weight in s of each idle power in the net energy, (idle windows,).
+        age_s: Seconds between two renewals of a reading.
+    """
     work_density, work_freedom = statistics.noise_density(
         [(c.times_s, c.energy_j) for c in work], age_s
     )
@@ -330,7 +338,7 @@ def _unresolved(
 
 
 def _renewal_s(cuts: list[Cut]) -> float | None:
-    """Return the shortest time in s between renewals in any window; None with too few changes."""
+    """Return the shortest time in s in which a window's readings are renewed; None if unknown."""
     renewals_s = [statistics.renewal_s(cut.read_s, cut.readings) for cut in cuts]
     return min((s for s in renewals_s if s is not None), default=None)
 
@@ -356,7 +364,7 @@ def _stood_still(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> Iterator
 
 
 def _older(sampler: Sampler, memory_s: float, measured_s: float | None) -> Iterator[str]:
-    """Yield a sentence if the readings are older than the age for which windows were laid out."""
+    """Yield a sentence if readings are renewed every `measured_s`, less often than `memory_s`."""
     if statistics.is_older(measured_s, memory_s, sampler.period_s):
         yield (
             f"readings were renewed every {measured_s:.3g} s, and the windows were laid out for "

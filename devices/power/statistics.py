@@ -33,8 +33,8 @@ def noise_density(
     """Return the long-run variance of power, in W^2 s: divide it by T for a mean over T seconds.
 
     Args:
-        windows: For each window of one kind, the times of its samples and the energy accumulated
-            until each of them, which serves counters and sampled power alike.
+        windows: For each window of one kind, (N,) times of its samples in s, and (N,) energy in J
+            accumulated until each of them, which serves counters and sampled power alike.
         memory_s: Length of the sensor's averages.
 
     Returns:
@@ -64,9 +64,12 @@ def noise_density(
 
 
 def _block_deviations(times_s: FloatArray, energy_j: FloatArray, block_s: float) -> FloatArray:
-    """Return each block's mean power less the window's, times the root of the block's length, (m,).
+    """Return (mean power of block - of window) * sqrt(block's length) of m >= 2 blocks, (m,).
 
-    The squares estimate the long-run variance. A window has at least two blocks.
+    Args:
+        times_s: Times of a window's samples, (N,).
+        energy_j: Energy accumulated until each sample, (N,).
+        block_s: Wanted length of a block.
     """
     n = max(2, round(float(times_s[-1] - times_s[0]) / block_s))
     edges = np.linspace(times_s[0], times_s[-1], n + 1)
@@ -88,12 +91,18 @@ def renewal_s(times_s: FloatArray, readings: FloatArray) -> float | None:
 
 
 def is_older(measured_s: float | None, memory_s: float, period_s: float) -> bool:
-    """Return whether readings are renewed less often than stated, beyond what sampling resolves."""
+    """Return whether a sensor renews its reading less often than every `memory_s`.
+
+    Args:
+        measured_s: Seconds between two renewals, as `renewal_s` found them; None is not older.
+        memory_s: Seconds between two renewals, as the sensor states them.
+        period_s: Seconds between two samples, which limit what can be seen.
+    """
     return measured_s is not None and measured_s > OLDER * memory_s + 2 * period_s
 
 
 def student_95(freedom: float) -> float:
-    """Return half the width of Student's central 95 % band, by Cornish and Fisher's series."""
+    """Return Student's 97.5 % quantile at `freedom` degrees of freedom (Cornish and Fisher)."""
     z = 1.959964
     terms = (
         z,
@@ -116,7 +125,7 @@ def rounding_w(readings_w: FloatArray, step_w: float) -> float:
 
 
 def smallest_difference(readings: FloatArray) -> float:
-    """Return the smallest difference between readings, which stands for an unknown step; else 0."""
+    """Return the smallest difference above 0 between any two readings (N,); 0 if all are equal."""
     levels = np.unique(readings)
     return float(np.diff(levels).min()) if len(levels) > 1 else 0.0
 

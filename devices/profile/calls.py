@@ -20,7 +20,7 @@ GOLDEN = 0.6180339887498949
 
 
 def spread_evenly(shape: tuple[int, ...], seed: float = 0.0) -> NDArray[np.floating[Any]]:
-    """Return evenly spread numbers in [0, 1), made without numpy.random, which loads 6 MB."""
+    """Return evenly spread numbers in [0, 1), shifted by `seed`; numpy.random would load 6 MB."""
     return (np.arange(math.prod(shape)).reshape(shape) * GOLDEN + seed) % 1.0
 
 
@@ -101,8 +101,14 @@ def calls_of(
 ) -> list[TimedCall]:
     """Return the calls to time: first an arriving point and its bare graph, last a whole row.
 
-    A bare graph is run by `Stream.run_step` on the present buffers, and commits nothing. A model of
-    the filtering kind has the first two calls, and the graphs that consolidate its state.
+    A bare graph is run by `Stream.run_step` on the present buffers, and the state stays as it was.
+    A model that filters has the first two calls, and the graphs that consolidate its state.
+
+    Args:
+        stream: The opened bundle.
+        points: Points and targets for the calls.
+        n_updates: Number of runs of the first two calls.
+        n_queries: Number of runs of most others; slow ones run less often.
     """
     manifest = stream.manifest
     name = "step" if manifest.is_filter else "update"

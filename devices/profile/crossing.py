@@ -84,7 +84,7 @@ class Crossing:
 def find_crossing(
     a: str, b: str, of_a: Sequence[PowerPoint], of_b: Sequence[PowerPoint]
 ) -> Crossing:
-    """Compare two backends, labelled `a` and `b`, at the rates at which both were measured."""
+    """Compare the powers of two backends, labelled `a` and `b`, at the rates that both have."""
     powers = {point.rate_hz: point for point in of_a}
     differences = tuple(
         _difference(a, b, powers[point.rate_hz], point)
@@ -132,11 +132,14 @@ def _difference(a: str, b: str, of_a: PowerPoint, of_b: PowerPoint) -> PowerDiff
 
 
 def _first_zero(line: Sequence[tuple[float, float, float]], share: float) -> float:
-    """Return the first rate in Hz at which a falling line, less a share of its half-width, meets 0.
+    """Return the first rate in Hz at which difference - share * half-width falls to 0.
 
-    Points of the line are (rate in Hz, difference in W, half the width of its interval in W).
     Between two points with independent errors the half-width is the root of the sum of the squares
-    of their weighted ones. So the line less its half-width bends down: it meets 0 once at most.
+    of their weighted ones, so that the curve bends down: it meets 0 once at most.
+
+    Args:
+        line: Points (rate in Hz, difference in W, half-width of its 95 % interval in W).
+        share: 0 for the crossing of the differences; 1 for that of the intervals' lower ends.
     """
     for (left, above, half_above), (right, below, half_below) in pairwise(line):
         if above - share * half_above <= 0 or below - share * half_below > 0:

@@ -118,7 +118,7 @@ class EnergyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Holds the clock, the sleep and what runs the sampler; tests pass simulated ones."""
+    """Holds the clock and the sleep (both in seconds), and the context in which a sampler runs."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -185,7 +185,7 @@ def _measure_steps(
     driver: Driver,
     progress: Callable[[str], None],
 ) -> None:
-    """Measure each step and add its energy to the record at once, and all samples at the end."""
+    """Measure each step, put its energy into the record, and after the last step all samples."""
     owners: list[str] = []
     with driver.sampling(meter.sampler):
         for n_left, (name, step) in zip(range(len(steps), 0, -1), steps.items(), strict=True):
@@ -251,7 +251,12 @@ class _Rounds:
         self._meter.idle(self._driver.sleep, idle_s)
 
     def _plan(self, name: str, n_idle: int) -> tuple[float, float]:
-        """Return the lengths of the first round's windows of work and of idleness, in seconds."""
+        """Return how many seconds the windows of work and of idleness of a first round last.
+
+        Args:
+            name: Name of the step, for the error if too little time is left.
+            n_idle: Number of idle windows that the time that is left must hold.
+        """
         meter = self._meter
         least_work_s, least_idle_s = self._least_s
         left_s, margin_s = self._limit_s - self.seconds, (n_idle + 1) * meter.margin_s
@@ -279,7 +284,12 @@ def _call_energy(figure: EnergyFigure, target: float, seconds: float) -> CallEne
 
 
 def _samples(meter: EnergyMeter, owners: list[str]) -> PowerSamples:
-    """Return the power over time as up to `N_POINTS` means, and all windows; the start is 0 s."""
+    """Return the power over time as up to `N_POINTS` means, and all windows; the start is 0 s.
+
+    Args:
+        meter: The meter, after its last window.
+        owners: For each window of the meter, the name of the step that was being measured.
+    """
     trace, start_s = meter.sampler.trace(), meter.sampler.start_s
     n = min(N_POINTS, len(trace.times_s) - 1)
     at = np.unique(np.linspace(0, len(trace.times_s) - 1, n + 1).astype(int))

@@ -155,6 +155,13 @@ def measure_bundle(
     A backend that does not open is listed in `refused`, by its label, and the others are measured.
     The label of "auto" names the backend that it opened.
 
+    Args:
+        path: Folder of the bundle.
+        options: Backends, rates and times.
+        engine: How the engines of a GPU are built and kept.
+        progress: Called with a line of text at each stage.
+        expect_hash: SHA-256 that the bundle must have; None accepts any.
+
     Raises:
         BundleError: The bundle does not open.
         BackendError: No backend opens.
@@ -343,7 +350,7 @@ class _Turns:
         return max(least_s, IDLE_SHARE * block_s)
 
     def _add_figure(self, run: _Run, first: int) -> None:
-        """Add to `run` the energy of the windows from `first` on, up to the last idle one."""
+        """Add to `run` the energy of the meter's windows from index `first` to the last idle."""
         if self._meter is None:
             return
         windows = self._meter.windows

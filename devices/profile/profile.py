@@ -187,7 +187,13 @@ class Measurement:
         )
 
     def _arrivals(self, whole: TimedCall, bare: TimedCall, timers: list[Timer]) -> None:
-        """Time arriving points and their bare graph in turn, and sample memory between them."""
+        """Time arriving points and their bare graph in turn, and sample memory between them.
+
+        Args:
+            whole: The call of the stream that an arriving point makes.
+            bare: The same step as a graph only, without the work of the stream around it.
+            timers: Timers of all calls; the first takes `whole`, the second `bare`.
+        """
         every = max(BLOCK, whole.n // N_SAMPLES)
         self._sample(0)
         for start in range(0, whole.n, BLOCK):
@@ -319,7 +325,7 @@ def _describe(stream: Stream, path: str, open_s: float) -> MeasuredBundle:
 
 
 def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
-    """Return the conditions of the profile: machine, its load at the start, backend, versions."""
+    """Return the conditions of a profile: the `Machine` at its start, the backend, the versions."""
     import platform
     from datetime import datetime, timezone
     from importlib.metadata import version

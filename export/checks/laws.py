@@ -1,7 +1,7 @@
-"""Check the laws of the contract on a model; `edgefold verify` and the tests run these checks.
+"""Check the laws of the contract on a subject: a model that runs in PyTorch or as a bundle.
 
-A check runs a subject, that is a model in PyTorch or as a bundle, and gives a verdict in words:
-what was expected, what was measured, and what to change in the model's file.
+`edgefold verify` and the tests run these checks. A check gives a verdict in words: what was
+expected, what was measured, and what to change in the model's file.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ def targets(subject: Subject) -> Array:
 
 
 def answers(subject: Subject, x: Array, y: Array) -> Arrays:
-    """Give points to a subject, half as one chunk; return its predictions, or a filter's last."""
+    """Give points x (B, n, X) and y (B, n, Y) to a subject, half as one chunk; return predictions.
+
+    They are predictions at `targets`, or a filter's answers to the last x.
+    """
     prediction: Arrays = {}
     chunk = 0 if subject.is_filter else x.shape[1] // 2
     if chunk:
@@ -132,7 +135,7 @@ def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
 
 
 def distance(one: Arrays, other: Arrays) -> float:
-    """Return the largest difference of two predictions, relative for values above 1; or NaN."""
+    """Return the largest difference of two predictions, relative above 1; NaN if a value is NaN."""
     differences = [
         np.max(np.abs(one[name] - other[name]) / np.maximum(1, np.abs(other[name])))
         for name in other
@@ -141,7 +144,10 @@ def distance(one: Arrays, other: Arrays) -> float:
 
 
 def require_close(differences: float | Sequence[float], tolerance: float, problem: str) -> str:
-    """Refuse differences that are NaN or above a tolerance; return the largest one in words."""
+    """Refuse differences that are NaN or above a tolerance; return the largest one in words.
+
+    The error, CheckFailedError, begins with `problem`.
+    """
     worst = float(np.max(differences))
     if not worst <= tolerance:
         raise CheckFailedError(f"{problem}: predictions differ by {worst:.1e}.")

@@ -42,7 +42,8 @@ from edgefold.train.models.events.event_model import EventModel
 class TorchSubject(Subject):
     """Runs a model in PyTorch as a device would run it.
 
-    It calls consolidate() where due, writes rows into rings, and refuses a step that is not finite.
+    It calls consolidate() where due, refuses a step that is not finite, and puts each new row into
+    its ring, the state tensor that holds the last rows.
     """
 
     name = "PyTorch"
@@ -165,7 +166,7 @@ def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
 def _predictions(
     model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, points: Tensor
 ) -> Arrays:
-    """Return predictions by the default forward(), even if the model has one of its own."""
+    """Return predictions at `points` by the default forward(), even if the model has its own."""
     return _arrays(StreamingModel.forward(model, x, y, points, mask))
 
 

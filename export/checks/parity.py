@@ -85,7 +85,7 @@ class GoldenRecording:
     def compare(self, bundle: Path) -> tuple[ParityRow, ...]:
         """Return the errors of a bundle's graphs and of the model at each moment of the stream.
 
-        It runs on onnxruntime, which is the same on all machines that export and needs no engines.
+        Graphs run on onnxruntime, which is the same wherever models are exported, without engines.
         """
         rows = []
         with Stream.open(bundle, backend="onnxruntime") as stream:
@@ -103,10 +103,10 @@ class GoldenRecording:
 def draw_stream(
     model: StreamingModel, n_streams: int, n_steps: int, chunk: int, seed: int = 7
 ) -> DrawnStream:
-    """Draw points of a smooth function with noise, and 24 targets, over the model's range.
+    """Draw n_steps points of a smooth function with noise, and 24 targets, over the model's range.
 
-    The last chunk that is conditioned on lacks one row, so that padding is tested, too.
-    A state that refuses points beyond its capacity is filled and gets no more.
+    Three points are for single updates, then follow three chunks of `chunk` points, of which the
+    last lacks one (so that padding is tested), then single updates. A full state gets no more.
     """
     n_steps = n_that_fit(room_of(model), n_steps)
     low, high = model.input_range
@@ -225,7 +225,7 @@ def record(
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
-    """Return the first part of a golden stream, with the tolerance that a check shall apply."""
+    """Return the part of a golden stream that a bundle keeps, with the tolerance for its check."""
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
     early = golden.moments <= n_kept
     answers: Mapping[str, Array] = {n: array[early] for n, array in golden.predictions.items()}

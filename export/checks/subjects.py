@@ -118,7 +118,10 @@ class StreamSubject(Subject):
         self._unscale = {t.name: t.unscale for t in manifest.prediction_tensors}
 
     def raw(self, array: Array, role: str) -> Array | None:
-        """Return scaled rows (B, ..., columns) in raw units; None if no graph reads this role."""
+        """Return scaled rows (B, ..., columns) in raw units; None if no graph reads the role.
+
+        `role` is "points.x", "points.y" or "targets.x".
+        """
         if role not in self._roles:
             return None
         manifest = self.stream.manifest

@@ -70,7 +70,10 @@ class _Planner:
     of: dict[str, _Allocation] = field(default_factory=dict)
 
     def place(self, name: str, kind: Kind, index: int, reads: int) -> None:
-        """Give a value a buffer: a free one of its kind, the last freed first, or a new one."""
+        """Give a value that node `index` makes a free buffer of its kind, or a new one.
+
+        Of several free ones the last freed is taken. `reads` says how often the value will be read.
+        """
         buffer = next((free for free in self.free if free.kind == kind), None)
         if buffer is None:
             buffer = _Allocation(kind, index, index)
@@ -80,13 +83,13 @@ class _Planner:
         self.join(name, buffer, index, reads)
 
     def join(self, name: str, buffer: _Allocation, index: int, reads: int) -> None:
-        """Put a value into a buffer at a node, from which it will be read so many times."""
+        """Put a value that node `index` makes, and that is read `reads` times, into a buffer."""
         self.of[name] = buffer
         buffer.reads += reads
         buffer.last = index
 
     def read(self, name: str, index: int) -> None:
-        """Count one read of a value by a node; its buffer is free after the last read."""
+        """Count one read of a value by node `index`; its buffer is free after the last read."""
         buffer = self.of.get(name)
         if buffer is None:
             return

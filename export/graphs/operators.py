@@ -94,5 +94,5 @@ FACTS: dict[str, str] = {
 
 
 def having(*properties: str) -> frozenset[str]:
-    """Return the names of all operators that have at least one of the properties."""
+    """Return the names of all operators that have one of the properties, such as "elementwise"."""
     return frozenset(name for name, facts in FACTS.items() if {*properties} & {*facts.split()})

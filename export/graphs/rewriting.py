@@ -100,7 +100,7 @@ class EditableGraph:
                     yield node
 
     def nodes_before(self, outputs: Collection[str], stop: Collection[str] = ()) -> set[ir.Node]:
-        """Return the nodes on which outputs depend, going back as far as operators of `stop`."""
+        """Return the nodes on which named outputs depend, going back up to operators in `stop`."""
         wanted = {value for value in self.ir.outputs if value.name in outputs}
         nodes = set()
         for node in reversed(self.ir):
@@ -133,7 +133,16 @@ class EditableGraph:
         node_name: str | None = "",
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node before another or at the end; return its outputs, which lack shapes."""
+        """Insert a node before another, and return its outputs, which lack shapes.
+
+        Args:
+            before: The other node; None for the end of the graph.
+            kind: Operator of the new node.
+            inputs: Values that it reads; None for an optional one that is left out.
+            names: Name of each output; None to have one made.
+            node_name: Name of the node; None to have one made.
+            settings: Its attributes by name.
+        """
         outputs = [ir.Value(name=name) for name in names]
         node = ir.node(kind, inputs, attributes=settings, outputs=outputs, name=node_name)
         if before is None:
@@ -151,7 +160,7 @@ class EditableGraph:
         shapes: Sequence[Shape],
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node before another; return its outputs, typed as `like`, with `shapes`."""
+        """Insert a node `kind` before another; return outputs, typed as `like`, with `shapes`."""
         outputs = self.insert(before, kind, inputs, [None] * len(like), None, **settings)
         for output, other, shape in zip(outputs, like, shapes, strict=True):
             output.shape, output.type = ir.Shape(shape), other.type

@@ -204,7 +204,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 
 def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]) -> ir.Model:
-    """Return the file's graph between the bundle's inputs and outputs, named with `OWN`.
+    """Return the file's graph between a bundle's inputs and outputs; their names begin with `OWN`.
 
     Args:
         model: The file.
@@ -332,7 +332,7 @@ class _Wrapper:
 
 
 def _split(interface: Interface, row: NDArray[np.float32]) -> list[Array]:
-    """Return the new elements of each source, cut from one step's x (B, X)."""
+    """Cut one step's x (B, X) into the new elements of each source, an input of the file."""
     parts = np.split(row, np.cumsum(interface.columns)[:-1], axis=1)
     return [
         part.reshape(source.new_shape).astype(source.dtype)

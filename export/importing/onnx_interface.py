@@ -233,7 +233,7 @@ class _Reader:
         return tuple(length for length in lengths if length is not None)
 
     def _guessed_state(self) -> dict[str, str]:
-        """Pair inputs and outputs of equal type, shape and name, apart from words of `FILLERS`."""
+        """Pair inputs and outputs of equal type, shape and name, apart from words like "next"."""
         state: dict[str, str] = {}
         for name, info in self._inputs.items():
             if name in self._config.constants or name in self._config.inputs:

@@ -35,7 +35,7 @@ BROADCASTING, REDUCTIONS = having("broadcasts"), having("reduces")
 
 
 def broadcast(g: EditableGraph) -> bool:
-    """Let operators that broadcast read the value before an Expand; return whether one does now."""
+    """Let operators that broadcast read the value before an Expand; return whether one changed."""
     changed = False
     for node in g.nodes(*BROADCASTING):
         for index, value in enumerate(node.inputs):
@@ -89,7 +89,7 @@ def keep_axes(g: EditableGraph) -> bool:
 
 
 def _axes(node: ir.Node, n_axes: int) -> set[int]:
-    """Return the axes that a reduction joins; empty where the node does not name them."""
+    """Return the axes along which a node reduces; empty where the node does not name them."""
     if node.op_type.startswith("Arg"):
         axes = [attribute(node, "axis", 0)]
     elif len(node.inputs) > 1:
@@ -101,7 +101,7 @@ def _axes(node: ir.Node, n_axes: int) -> set[int]:
 
 
 def pick(g: EditableGraph) -> bool:
-    """Make one Gather of a Slice of one place and the Reshape that drops its axis; True if any."""
+    """Replace a Slice of one place and the Reshape that drops its axis by a Gather; True if any."""
     changed = False
     for node in g.nodes("Reshape"):
         cut = made_by(node.inputs[0], "Slice")
@@ -132,7 +132,7 @@ def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
 
 
 def choose(g: EditableGraph) -> bool:
-    """Make a Gather of each GatherElements that takes the same places along all other axes."""
+    """Replace GatherElements with the same places along all other axes by Gather; True if any."""
     changed = False
     for node in g.nodes("GatherElements"):
         data, places = node.inputs
@@ -155,7 +155,7 @@ def choose(g: EditableGraph) -> bool:
 
 
 def parts(g: EditableGraph) -> bool:
-    """Read the input of a Concat where a Slice or a Split takes just that part out again."""
+    """Read a Concat's input where a Slice or Split takes just that part out again; True if any."""
     changed = False
     for node in g.nodes("Slice", "Split"):
         whole = made_by(node.inputs[0], "Concat")
@@ -196,7 +196,7 @@ def _spans(node: ir.Node, axis: int, n: int) -> list[tuple[ir.Value, tuple[int, 
 
 
 def truth(g: EditableGraph) -> bool:
-    """Read a truth value itself where it was cast to a number and compared with 0."""
+    """Read a truth value itself where it was cast to a number and compared with 0; True if any."""
     changed = False
     for node in g.nodes("Greater"):
         number, bound = node.inputs

@@ -67,7 +67,7 @@ def require_equal(
 
 
 def require_state(model: StreamingModel, n_streams: int) -> dict[str, Tensor]:
-    """Return the initial state of a model after checks; the model's rings are checked, too.
+    """Return the initial state of a model after checks, also of its rings (state tensors of rows).
 
     Raises:
         ExportError: initial_state() fails, or the state or a ring breaks the contract.
@@ -122,10 +122,16 @@ def _require_counter(method: str, name: str, counter: Tensor | None, called: str
 def require_row_places(
     model: StreamingModel, method: str, state: Mapping[str, Tensor], written: Mapping[str, Tensor]
 ) -> None:
-    """Check that a step places its rows of rings as the device will.
+    """Check that a step places rows in rings (state tensors of the last rows) as the device will.
+
+    Args:
+        model: The model, which declares its rings.
+        method: Name of the step in messages, as "update()".
+        state: The state before the step, by name.
+        written: Tensors that the step returned, by name.
 
     Raises:
-        ExportError: The step does not raise a counter by 1, or gives no slot or a wrong one.
+        ExportError: The step does not raise a counter by 1, or gives no or a wrong place for a row.
     """
     for name, ring in model.rings.items():
         place = written.get(ring.slot or ring.counter)
@@ -144,7 +150,7 @@ def require_row_places(
 
 
 def default_finite(written: Mapping[str, Tensor]) -> Tensor | None:
-    """Return a number for each stream, (B,), that is 0 if the small float tensors are finite.
+    """Return a number for each stream, (B,): 0 if the small float tensors of a step are finite.
 
     Otherwise it is NaN; without float tensors None is returned. Each value is multiplied by 0
     first, so that large ones cannot add up to infinity.

@@ -55,9 +55,9 @@ def as_products(model: onnx.ModelProto, reorder_sums: bool = True) -> onnx.Model
 
 
 class _RowConverter:
-    """Rewrites nodes so that they work on rows, and makes the original form from the rows again.
+    """Rewrites nodes to work on rows, one row for each position of a batch, (B*T, C).
 
-    The check of the graph removes the form of a value that nobody reads.
+    Nodes that make the old shape from the rows are added; the graph's check removes unread ones.
     """
 
     def __init__(self, graph: EditableGraph, reorder_sums: bool):
@@ -96,7 +96,7 @@ class _RowConverter:
         return joined and worth and shape[2] <= MOST and (in_order or self._reorder_sums)
 
     def _inputs_in_rows(self, node: ir.Node) -> list[ir.Value | None] | None:
-        """Return inputs with which a node works on rows; None if it cannot, or reads no rows."""
+        """Return a node's inputs, rows (B*T, C) for (B, C, T); None if it cannot or has none."""
         first, *others = node.inputs
         if not any(value in self._rows for value in node.inputs):
             return None
@@ -119,7 +119,7 @@ class _RowConverter:
         return None if None in operands else operands
 
     def _operand(self, value: ir.Value, out: Shape) -> ir.Value | None:
-        """Return an operand as rows, one number, or one number for each channel; else None."""
+        """Return an operand for a result of shape `out`: rows, a number, one a channel; or None."""
         if value in self._rows and shape_of(value) == out:
             return self._rows[value]
         array = constant(value)
@@ -150,7 +150,7 @@ class _RowConverter:
         return self._add("Gemm", [windows, factor, *node.inputs[2:]])
 
     def _windows(self, rows: ir.Value, positions: Indices, shape: Shape) -> ir.Value:
-        """Gather from rows (B*T, C) what each output position reads: windows (B*T', taps*C)."""
+        """Gather from rows (B*T, C) what each output reads at `positions`: (B*T', taps*C)."""
         batch, channels, length = shape
         block = _block(positions, length)
         starts = positions[:, ::block]
@@ -182,7 +182,10 @@ def _settings(node: ir.Node) -> dict[str, Any]:
 
 
 def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
-    """Return the input position that each tap of each output reads, (T', taps), or PADDING."""
+    """Return the input position that each of n_out outputs reads by each tap, (n_out, n_taps).
+
+    It is PADDING where there is none.
+    """
     (step,), (dilation,) = (attribute(node, name, [1]) for name in ("strides", "dilations"))
     first = np.arange(n_out)[:, None] * step - attribute(node, "pads", [0, 0])[0]
     positions: Indices = first + np.arange(n_taps) * dilation
@@ -190,7 +193,7 @@ def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
 
 
 def _block(positions: Indices, length: int) -> int:
-    """Return how many neighbouring rows, at most, are always read together and can be one row."""
+    """Return how many neighbouring rows, at most, all positions (T', taps) read as one block."""
     n_taps = positions.shape[1]
     for block in range(math.gcd(length, n_taps), 1, -1):
         starts = positions[:, ::block]

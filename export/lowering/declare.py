@@ -216,7 +216,7 @@ class StepDeclarer:
     def _predicted(
         self, method: str, lead: tuple[int, ...], returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Check the tensors of a prediction, and return them by "prediction/name"."""
+        """Check a prediction's tensors, each (*lead, *shape); return them by "prediction/name"."""
         kind = self.model.prediction
         declared = {tensor.name: tensor for tensor in kind.tensors(self.model.n_outputs)}
         tensors = require_tensors(method, returned)

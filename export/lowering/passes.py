@@ -46,7 +46,7 @@ INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
 
 
 def flatten(g: EditableGraph) -> bool:
-    """Make a Reshape of each node that keeps the bytes in order, and one of several in a row."""
+    """Replace nodes that keep the bytes in order, one or several in a row, by one Reshape."""
     changed = False
     for node in g.nodes(*MOVES):
         x, out = node.inputs[0], node.outputs[0]
@@ -94,7 +94,10 @@ def neutral(g: EditableGraph) -> bool:
 
 
 def gemm(g: EditableGraph) -> bool:
-    """Make a Gemm over rows of a product with a constant and its bias; transpose weights once."""
+    """Replace a product with a constant, and the sum with its bias, by a Gemm over rows.
+
+    Constants that a Gemm transposes are transposed now. Return whether the graph changed.
+    """
     changed = False
     for node in g.nodes("Gemm"):
         weight = constant(node.inputs[1])
@@ -128,7 +131,7 @@ def _bias(add: ir.Node, product: ir.Value, width: int) -> Array | None:
 
 
 def sink(g: EditableGraph) -> bool:
-    """Let nodes that only work on the last axis work on rows, if an operand comes from rows."""
+    """Let nodes on the last axis work on rows (n, D) if an operand comes from rows; True if any."""
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
         values = [value for value in node.inputs if value is not None]

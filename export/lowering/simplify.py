@@ -75,7 +75,7 @@ def _settle_results(g: EditableGraph) -> None:
 
 
 def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
-    """Name all values and nodes from the graph only, and remove attributes that are defaults."""
+    """Name values and nodes by the graph only; remove attributes that have their default value."""
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:
         value.name = str(value.name).removeprefix(f"{step.name}.")

@@ -146,7 +146,10 @@ def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
 
 
 def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> onnx.ModelProto:
-    """Return the part of a graph that computes one step; it names inputs and outputs STEP.NAME."""
+    """Return the part of a graph that computes `values`, the results of one step.
+
+    Its inputs and outputs are named STEP.NAME.
+    """
     needed = set(values)
     nodes: list[onnx.NodeProto] = []
     for node in reversed(whole.graph.node):

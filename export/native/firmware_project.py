@@ -1,4 +1,4 @@
-"""Write a firmware that replays a bundle's golden stream, on a board or on a machine of qemu.
+"""Write a firmware that replays a bundle's recorded golden stream, on a board or in qemu.
 
 The golden stream holds the points and predictions that were recorded at export. The files are:
 
@@ -94,7 +94,10 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
 
 
 def _units(manifest: Manifest, tensor: PredictionTensor, expected: Array) -> Array:
-    """Return the numbers by which errors are divided, (J, *shape), as in `golden.distances`."""
+    """Return the numbers by which errors at the J recorded moments are divided, (J, *shape).
+
+    They are the same as in `golden.distances`.
+    """
     shape = (len(expected), *tensor.shape)
     if tensor.unscale == "none":
         largest = np.abs(expected.astype(float)).max(axis=tuple(range(1, expected.ndim)))

@@ -129,7 +129,7 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
 def _settings(
     manifest: Manifest, name: str, parts: list[Told], columns: OutputColumns
 ) -> dict[str, Any]:
-    """Return the values for the template of the model's file, by the word that they replace."""
+    """Return the values for the template of the model's file, by the word that each replaces."""
     tensors = _tensors(manifest)
     kind, format = manifest.prediction, kept_format(manifest.task, {})
     center = kind.center(tensors) if columns.has_errors else None
@@ -160,7 +160,7 @@ def _settings(
 
 
 def _tensors(manifest: Manifest) -> dict[str, Any]:
-    """Return arrays in place of a prediction's tensors, to find the part that a column shows."""
+    """Return zeros for each tensor of a prediction; `_place` then finds where views of them lie."""
     return {tensor.name: np.zeros(tensor.shape) for tensor in manifest.prediction_tensors}
 
 
@@ -187,7 +187,7 @@ _COMPUTED = {
 
 
 def _place(array: Any, tensors: dict[str, Any], computed: str = "") -> str:
-    """Return a C pointer to the numbers of an array in a tensor; `computed` if it is in none."""
+    """Return a C pointer to an array that is a view of a tensor; `computed` if it is of none."""
     if array is None:
         return "NULL"
     for name, tensor in tensors.items():

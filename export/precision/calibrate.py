@@ -149,6 +149,6 @@ def _along(
 
 
 def on_every_stream(rows: FloatArray, stream: Stream) -> FloatArray:
-    """Repeat rows (n, columns) for each stream of a bundle, as it takes them."""
+    """Repeat rows (n, columns) for B streams: (B, n, columns); unchanged where B is 1."""
     n_streams = stream.manifest.n_streams
     return rows if n_streams == 1 else np.broadcast_to(rows, (n_streams, *rows.shape))

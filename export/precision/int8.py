@@ -92,9 +92,9 @@ def _is_plain_product(node: ir.Node) -> bool:
 
 
 def _values_of_callers(graph: EditableGraph, names: Collection[str]) -> set[ir.Value]:
-    """Return the values that have unnormalised columns of what callers give.
+    """Return the values that have columns of the inputs `names` before any normalisation.
 
-    They are computed from only the named inputs, or contain such columns next to others.
+    They are computed from only these inputs, or contain such columns next to others.
     """
     pure = {value for value in graph.ir.inputs if value.name in names}
     mixed: set[ir.Value] = set()
@@ -333,7 +333,7 @@ def _thinned(rows: Array) -> Array:
 
 
 def _steps(values: Array) -> list[float]:
-    """Return the steps to choose from; their grids end at 0.2 to 1 times the largest value."""
+    """Return the steps of grids to choose from, which end at 0.2 to 1 times the largest value."""
     largest = max(float(np.abs(values).max()), TINY)
     return [largest * share / LEVELS for share in np.linspace(0.2, 1, 17).tolist()]
 

@@ -35,10 +35,10 @@ class Precision:
     """Describes a precision: how graphs are narrowed to it, and the bounds that a bundle must keep.
 
     Attributes:
-        parity_steps: Length of the golden stream, in points, unless the user gives another.
+        parity_steps: Length of the golden stream (recorded points), unless the user gives another.
         max_parity: Largest error along the golden stream that passes, in scaled units of y.
         max_loss: Largest loss of log-likelihood compared with float32 that passes, nats a target.
-        margin: Tolerance of `edgefold check` divided by the measured error; 0 for `TOLERANCE`.
+        margin: Tolerance of `edgefold check` divided by the measured error; 0 if it is `TOLERANCE`.
         narrowed: Function that narrows step graphs; it also takes samples of what products read, by
             the name of the graph.
         in_torch: Whether the model is first asked for a narrow form of its own.

@@ -215,12 +215,14 @@ class Backend(Protocol):
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
         """Allocate host arrays, filled with 0, for a graph's staged tensors; called once a graph.
 
+        Staged are the tensors that the host writes or reads at every step; see `STAGED`.
+
         Returns:
             The arrays by the tensors' names.
         """
 
     def allocate_device(self, tensor: StateTensor | Tensor) -> DeviceBuffer:
-        """Allocate a buffer for a tensor of state, cache or row; its content is undefined."""
+        """Allocate a buffer, of undefined content, for a tensor of state, cache or a new row."""
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
         """Return a callable that runs a graph on the given device buffers.

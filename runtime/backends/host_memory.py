@@ -54,7 +54,7 @@ class HostBuffer:
 def _require_memory(manifest: Manifest) -> None:
     """Refuse a bundle whose buffers are larger than the machine's memory.
 
-    The system would allocate them, and end processes once the buffers are filled.
+    Otherwise the system would allocate them, and end processes once the buffers are filled.
 
     Raises:
         MemoryLimitError: State, cache, inputs and outputs take more than the machine's memory.

@@ -17,7 +17,7 @@ KIB = 1024
 NEEDED = ("RssAnon:", "RssShmem:", "VmSwap:")
 SESSIONS = "edgefold.runtime.backends.onnxruntime_session"
 MOST_OF_SESSION = 2
-"""A first session counts at most this many times its figure in the table: it holds a graph too."""
+"""The bytes measured for a first session count up to this multiple of the estimate for it."""
 
 
 def needed_bytes(process: Path = Path("/proc/self")) -> int | None:
@@ -49,13 +49,14 @@ def settled_bytes() -> int:
 def present_bytes(import_bytes: int, session_bytes: int) -> int:
     """Return how many bytes this process needs now, without what onnxruntime takes.
 
-    What onnxruntime takes was measured when it was loaded: bytecode that must be compiled first, or
-    another version, makes it differ from the bytes in a table of estimates.
+    Edgefold measures what onnxruntime takes when it loads it: bytecode that must be compiled first,
+    or another version, makes it differ from an estimate.
 
     Args:
-        import_bytes: The table's bytes for importing onnxruntime, used if the program had imported
-            it before Edgefold did.
-        session_bytes: The table's bytes for a first session; at most twice as many are subtracted.
+        import_bytes: The estimated bytes for importing onnxruntime, used if the program had
+            imported it before Edgefold did.
+        session_bytes: The estimated bytes for a first session; at most twice as many are
+            subtracted.
     """
     share = 0
     if "onnxruntime" in sys.modules:

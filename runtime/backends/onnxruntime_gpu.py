@@ -68,9 +68,9 @@ class OrtBuffer:
             self.value.update_inplace(np.ascontiguousarray(whole, self._dtype))
 
     def write_row(self, row: OrtBuffer, axis: int, slot: int, stream: int | None = None) -> None:
-        """Copy a row over the elements at index `slot` of an axis.
+        """Copy a row over the elements at index `slot` of an axis; see `DeviceBuffer.write_row`.
 
-        The graph that copies runs once for each block of memory that is written.
+        An ONNX graph makes the copy; it runs once for each block of memory that is written.
         """
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer

@@ -94,8 +94,9 @@ def open_session(
     Args:
         model: The graph's file, or its bytes.
         threads: Number of CPU threads of one node.
-        providers: Names of providers, or names with options. The first must run nodes; the others
-            run the nodes that it leaves. Nodes may run on the CPU only if the first is the CPU's.
+        providers: onnxruntime's execution providers, each as a name or as (name, options). The
+            first must run nodes; the others run the nodes that it leaves. Nodes may run on the CPU
+            only if the first is the CPU's.
         mem_pattern: Whether all intermediate results lie in one block: this is faster, but the
             block stays allocated.
         shared_arena: Whether the session works in the memory that `share_arena` makes.

@@ -64,10 +64,10 @@ class Tensor:
 
     Attributes:
         name: The tensor's name inside the graph.
-        role: Where the tensor comes from or goes to, one of `ROLES`.
-        of: Name of the state, cache or prediction tensor for which it stands; for the role "slot"
-            the name in `StateTensor.slot`; for all other roles the tensor's own name or the last
-            word of its role.
+        role: Where the tensor comes from or goes to: one of `ROLES`, such as "state" or "points.x".
+        of: Name of the state, cache or prediction tensor that the graph reads or writes with it;
+            for the role "slot" the name in `StateTensor.slot`; for all other roles the tensor's own
+            name or the last word of its role.
         shape: The fixed length of each axis; the first axis is that of streams (B).
         dtype: numpy's name of the element type.
     """
@@ -88,7 +88,7 @@ class Graph:
 
     Attributes:
         name: The graph's name, by which the manifest lists it.
-        step: The step that the graph does, one of `STEPS`.
+        step: The step that the graph does, one of `STEPS`, such as "update" or "query".
         width: Number of points (condition, update, step) or targets (query) that one call takes; 0
             for other steps.
         file: Name of the graph's file in the bundle's folder.
@@ -107,7 +107,7 @@ class Graph:
     precision: str = "float32"
 
     def with_role(self, role: str) -> list[Tensor]:
-        """Return the graph's inputs and outputs that have a given role, inputs first."""
+        """Return the inputs and outputs that have a role, one of `ROLES`; inputs come first."""
         return [tensor for tensor in (*self.inputs, *self.outputs) if tensor.role == role]
 
 
@@ -129,10 +129,10 @@ class StateTensor:
         dtype: numpy's name of the element type.
         initial: First value of a state tensor: one number for all elements, or the place of an
             array in the weight file; None for the cache.
-        ring: Number of the axis along which a ring's rows lie, of which a step writes one at a
-            time; None for other tensors.
-        slot: Name in `Tensor.of` of the output that says where a ring's new row goes; None where
-            each row goes after the one before.
+        ring: For a ring, a tensor that keeps the last rows of a stream: the number of the axis
+            along which the rows lie. A step writes one row at a time. None for other tensors.
+        slot: Name in `Tensor.of` of the graph's output that says at which index a ring's new row is
+            written; None where each row is written after the one before.
     """
 
     name: str
@@ -164,8 +164,8 @@ class Scaling:
 
         Args:
             scaled: The scaled numbers.
-            unscale: The kind of number, one of `UNSCALE`: for example, a standard deviation
-                ("scale") is multiplied only.
+            unscale: The way back to raw units, one of `UNSCALE`: "affine" for values; "scale" for
+                deviations, which are only multiplied; "log-density"; or "none" to change nothing.
         """
         if unscale == "none" or not scaled.shape[-1]:
             return scaled
@@ -176,7 +176,7 @@ class Scaling:
         """Return factor and summand, each (columns,), with raw = scaled * factor + summand.
 
         Args:
-            unscale: The kind of number, one of `UNSCALE` but not "none".
+            unscale: The way back to raw units: "affine", "scale" or "log-density"; see `UNSCALE`.
         """
         scale = np.array(self.scale)
         if unscale == "log-density":
@@ -202,7 +202,8 @@ class Manifest:
         scaling_x, scaling_y: The scalings of the points' x and y.
         prediction: The kind of prediction.
         prediction_tensors: The prediction's tensors, and how each is converted to raw units.
-        consolidate_every: Number of points after which `consolidate` runs; 0 without such a step.
+        consolidate_every: Number of points after which the step `consolidate` runs, which keeps
+            sums in the state accurate; 0 without such a step.
         capacity: Number of points that the state holds; 0 where any number fits.
         when_full: The rule for a new point when the state is full, one of `WHEN_FULL`.
         state, cache: The tensors of the state and of the cache.
@@ -264,12 +265,12 @@ class Manifest:
 
     @property
     def chunk(self) -> int:
-        """Return the most points that one call of the model learns."""
+        """Return the largest number of points that one call of the model learns."""
         return max((graph.width for graph in self.of_step("condition")), default=1)
 
     @property
     def targets(self) -> int:
-        """Return the most targets at which one query predicts."""
+        """Return the largest number of targets at which one query predicts."""
         return max((graph.width for graph in self.of_step("query")), default=1)
 
     @property

@@ -218,8 +218,8 @@ def _require_graph(
     Args:
         m: The manifest.
         graph: One of its graphs.
-        groups: The result of `writers`.
-        places: The result of `_places`.
+        groups: The names of the graphs that write each state tensor, by its name; see `writers`.
+        places: The shape and dtype that each tensor must have; see `_places`.
     """
     step = graph.step
     least, most = {"consolidate": (0, 0), "refresh": (0, 0)}.get(step, (1, 1))
@@ -255,12 +255,12 @@ def _require_graph(
 
 
 def _outputs_of(graph: Graph, role: str) -> set[str]:
-    """Return `Tensor.of` of all outputs of a graph that have a given role."""
+    """Return the names of the tensors that a graph writes in a role, one of `ROLES`."""
     return {tensor.of for tensor in graph.outputs if tensor.role == role}
 
 
 def _places(m: Manifest) -> Places:
-    """Return the shape and dtype that a graph's tensor must have, by its role and `Tensor.of`."""
+    """Return the (shape, dtype) that a graph's tensor must have, by its role and `Tensor.of`."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
@@ -271,7 +271,10 @@ def _places(m: Manifest) -> Places:
 
 
 def row_shape(ring: StateTensor) -> tuple[int, ...]:
-    """Return the shape of one row of a ring: the ring's shape with 1 along the axis of rows."""
+    """Return the shape of one row of a ring, which holds rows along the axis `ring.ring`.
+
+    It is the ring's shape with the length 1 along this axis.
+    """
     return tuple(1 if axis == ring.ring else length for axis, length in enumerate(ring.shape))
 
 
@@ -342,9 +345,9 @@ def _require_plan(m: Manifest) -> None:
 
 
 def _require_task(m: Manifest) -> None:
-    """Raise ValueError if the features of a series have not as many columns as the graphs' x.
+    """Raise ValueError if a series has other numbers of columns of x and y than the graphs take.
 
-    Later code allocates arrays by this number.
+    Later code allocates arrays by these numbers. Bundles of other tasks pass.
     """
     features = m.task.get("features")
     if m.task.get("name") != "series" or not isinstance(features, dict):

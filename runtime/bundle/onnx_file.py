@@ -37,7 +37,7 @@ INNER: dict[str, dict[int, str]] = {
     "function": {7: "node", 11: "attribute"},
     "training": {1: "graph", 2: "graph"},
 }
-"""For each kind of message that can hold tensors: the kind of message in each of its fields.
+"""Gives, for each kind of message that can hold tensors, the kind of message in each field.
 
 A field is named by its number in onnx.proto; other fields hold no tensors. A kind that is not a key
 here is a tensor.
@@ -156,14 +156,15 @@ def _external_bytes(
 ) -> int:
     """Return how many bytes of a tensor's data lie in the weight file; 0 if its message holds them.
 
-    A reader of protobuf may join a message from several parts; here each part must be complete.
+    Protobuf lets a message come in several parts; here each part must be complete.
 
     Args:
         data: The content of the graph's file.
         place: Positions in it of the tensor's first byte and of the byte after its last one.
         location: Name of the weight file.
         n_stored: Size of the weight file in bytes.
-        kind: The kind of tensor; see `INNER`. Only an "initializer" may lie in the weight file.
+        kind: The tensor's kind in `INNER`. Only an "initializer", a constant of the main graph, may
+            lie in the weight file.
 
     Raises:
         ValueError: The tensor's data lie in another file, or beyond the end of the weight file.

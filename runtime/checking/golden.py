@@ -171,9 +171,9 @@ class CheckReport:
     Attributes:
         rows: The errors at each moment, in the order of time.
         tolerance: The largest error that passes, in scaled units.
-        backend: The report of the backend that ran.
+        backend: Facts of the backend that ran, such as its name, device and version.
         bundle_hash: The bundle's hash.
-        keeps: `Manifest.keeps`, words about points beyond the capacity.
+        keeps: Words that say what happens to points beyond the state's capacity.
     """
 
     rows: tuple[CheckRow, ...]
@@ -194,7 +194,7 @@ class CheckReport:
 
 
 def rows_of(array: FloatArray, start: int, stop: int, one: bool) -> FloatArray | None:
-    """Return the points `start` to `stop` of an array (B, N, columns) in the form for `Stream`.
+    """Return the points `start` to `stop` of an array (B, N, columns) as `Stream` takes them.
 
     Args:
         array: The points of all streams.
@@ -307,7 +307,13 @@ def check_bundle(
 ) -> CheckReport:
     """Open a bundle, replay its golden stream, and report the errors of its predictions.
 
-    The arguments are those of `Stream.open`.
+    Args:
+        path: The bundle's folder.
+        backend: "auto", or a name of `edgefold.runtime.backends.registry`.
+        threads: The number of CPU threads that one step uses.
+        memory_limit: The number of bytes that this process may need; None checks nothing.
+        engine: Settings with which TensorRT builds, keeps and launches its engines.
+        expect_hash: The hash that the bundle must have; None accepts any hash.
 
     Raises:
         BundleError, BackendError, MemoryLimitError: The bundle does not open.

@@ -180,7 +180,12 @@ def _drive(
 def _actions(
     manifest: Manifest, golden: Golden, every: int
 ) -> Iterator[tuple[int, Callable[[Stream], object]]]:
-    """Yield what is to be done with a stream, one action after the other.
+    """Yield all actions of a pass, each of which updates or queries one stream.
+
+    Args:
+        manifest: The bundle's manifest.
+        golden: The points and targets.
+        every: Queries come each time after so many points, and at the golden stream's moments.
 
     Yields:
         The number of points that the stream has received after the action, and a function that does
@@ -222,7 +227,7 @@ def _learn(x: FloatArray | None, y: FloatArray | None, stream: Stream) -> None:
 
 @dataclass(slots=True)
 class _Watch:
-    """States which of the two backends is watched, and where its results go.
+    """States whether a watched backend is A or B, and which object collects its results.
 
     Attributes:
         leads: True for A, False for B.
@@ -234,7 +239,7 @@ class _Watch:
 
 
 class _Watched:
-    """Wraps a backend, and reports every run of a graph with its inputs and outputs.
+    """Wraps backend A or B, and passes the tensors of each run of a graph to a `PassTally`.
 
     All other members are those of the wrapped backend.
     """

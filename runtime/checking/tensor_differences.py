@@ -72,7 +72,7 @@ class TensorDifference:
 
     @property
     def rest_is_lost(self) -> bool:
-        """Return whether B's rounding remainders are far smaller or larger than A's."""
+        """Return whether rounding remainders of sums are far smaller or larger on B than on A."""
         ratio = self.rest_ratio
         return ratio is not None and not 1 / REST_RATIO <= ratio <= REST_RATIO
 
@@ -96,7 +96,7 @@ class Pass:
     def passed(self) -> bool:
         """Return whether all differences were within the bound, and B refused and lost nothing.
 
-        Lost means that the rounding remainders of a sum are far smaller or larger than A's.
+        B lost something if a sum's rounding remainders are far smaller or larger than on A.
         """
         lost = any(tensor.rest_is_lost for tensor in self.tensors)
         return self.first is None and self.refused is None and not lost

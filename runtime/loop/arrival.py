@@ -29,7 +29,7 @@ class Arrival:
 
     Attributes:
         x: The inputs, (1, X); None while too few rows have come to compute them.
-        y: The outputs, (1, Y); `NO_OUTPUTS` without x, or for a filter.
+        y: The outputs, (1, Y); the empty `NO_OUTPUTS` without x, or for a filter.
         values: The row's Y values in the input's units, with which predictions are compared.
         commit: Function that adds the row to the sensor's history, from which later inputs are
             computed; for a bad row it raises DataError and changes nothing.

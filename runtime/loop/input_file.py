@@ -137,8 +137,8 @@ class InputFile(RowSource):
     def first_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> Sequence[bytes]:
         """Return the first lines of the input, which `rows` yields later too.
 
-        For a pipe, these are the lines that come until `HEAD_S` seconds after they are enough, but
-        not more than `N_LINES` lines or `N_BYTES` bytes; they stay in the buffer.
+        For a pipe, these are the lines that come until `HEAD_S` seconds after `is_enough` is True
+        for them, but not more than `N_LINES` lines or `N_BYTES` bytes; they stay in the buffer.
         """
         if self.seekable:
             block = os.pread(self._fd, N_BYTES, self.position)
@@ -152,7 +152,7 @@ class InputFile(RowSource):
         return lines
 
     def _wait_for_lines(self, is_enough: Callable[[Sequence[bytes]], bool]) -> None:
-        """Read lines from a pipe into the buffer, until they show the form of its rows."""
+        """Read lines from a pipe, until `HEAD_S` seconds after `is_enough` is True for them."""
         n_lines, until = 0, math.inf
         while n_lines < N_LINES and len(self._buffer) < N_BYTES and self._fill(until):
             n_before, n_lines = n_lines, self._buffer.count(b"\n")
@@ -348,7 +348,10 @@ class InputFile(RowSource):
         os.lseek(self._fd, self.position, os.SEEK_SET)
 
     def _require_next(self, mark: dict[str, Any], next_file: bool) -> None:
-        """Raise DataError unless this file, which is not the marked one, surely follows it."""
+        """Raise DataError unless this file surely follows another one, which `mark` is a place of.
+
+        Without `next_file`, a file that follows is refused as well.
+        """
         position = mark["position"]
         found = (
             f"{self.name} is not the input that the snapshot was made of: it differs before byte "

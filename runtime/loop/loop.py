@@ -87,7 +87,8 @@ class PredictionLoop:
     Attributes:
         sensors: All sensors of the loop, each with its counters.
         unassigned: Counts of lines that belong to no sensor; a single sensor counts them itself.
-        n_without_slot: Number of rows of this run whose sensor came when no slot was free.
+        n_without_slot: Number of rows of this run that were refused because their sensor was new
+            and there was no memory (slot) for one more.
         full: For each sensor whose state is full, by name: the first line of this run that was not
             learned.
         resumed: Whether rows were processed before this run.
@@ -328,10 +329,10 @@ class PredictionLoop:
             self._write_snapshot(self._output.sync())
 
     def _withdraw(self) -> None:
-        """Remove output and snapshot of a loop that has learned nothing: they would block others.
+        """Remove output and snapshot of a loop that has learned nothing; they would stop a new run.
 
-        That rows come at a wrong pace is found after a few rows, which are in the output without
-        a prediction.
+        A wrong pace of rows is found after a few rows, which are in the output without a
+        prediction.
         """
         self._output.remove()
         if self._snapshot is not None:

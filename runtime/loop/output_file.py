@@ -77,7 +77,7 @@ class OutputFile:
 
     @property
     def first_mark(self) -> dict[str, Any]:
-        """Return the mark of an empty file; {} for a pipe, a device, or no output."""
+        """Return the mark (place as JSON) of an empty file; {} for a pipe, a device or no file."""
         if self._path is None or self._path == "-" or self.is_special:
             return {}
         return {
@@ -196,7 +196,7 @@ class OutputFile:
             self.write(header + mark.get("first", ""))
 
     def _continue(self, mark: dict[str, Any]) -> None:
-        """Open the file and cut it to the length of a mark.
+        """Open the file and cut it to the length that a mark of it (see `sync`) states.
 
         With a length of 0, the file may already hold the header and first rows of the next part.
 
@@ -248,7 +248,7 @@ class OutputFile:
         Args:
             text: The rows.
             day: The day of the rows, in days since 1970; None for rows without a date.
-            keep: Function that writes a snapshot with the mark that it gets.
+            keep: Function that writes a snapshot, given the mark (place in the output as JSON).
         """
         finished = self.sync()
         mark = {**self.first_mark, "part": self._part + 1, "first": text, "finished": finished}
@@ -266,7 +266,7 @@ class OutputFile:
         self.n_finished += 1
 
     def _finish(self, mark: dict[str, Any]) -> None:
-        """Rename a file that ends at a mark to the name of a finished part.
+        """Rename a file that ends at a mark (see `sync`) to the name of a finished part.
 
         Nothing is done if the file is missing or has another content, as after an earlier rename.
         """
@@ -330,7 +330,7 @@ class OutputFile:
                 )
 
     def sync(self) -> dict[str, Any]:
-        """Force every row to the disk, and return the mark of this place; {} for a pipe."""
+        """Force every row to the disk, and return the mark (JSON) of this place; {} for a pipe."""
         self.flush()
         if self._fd < 0 or not stat.S_ISREG(os.fstat(self._fd).st_mode) or self._path == "-":
             return {}
@@ -365,7 +365,7 @@ class OutputFile:
         )
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
-        """Return whether the file is at least as long as a mark says, with the same digest."""
+        """Return whether the file is at least as long as `mark` says, with that digest there."""
         with Path(self.name).open("rb") as file:
             ending = _ending(file, mark["length"])
             return ending == {name: mark[name] for name in ending}

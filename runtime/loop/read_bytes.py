@@ -62,7 +62,7 @@ class ReadBytes:
         }
 
     def is_marked_in(self, mark: dict[str, Any]) -> bool:
-        """Return whether a mark was made of the same place in a file with the same bytes.
+        """Return whether a mark (see `mark`) is of the same place in a file with the same bytes.
 
         Position and digests are compared, but not "start", which older marks do not have.
         """
@@ -80,7 +80,7 @@ def bytes_before(fd: int, position: int) -> ReadBytes | None:
 
     Args:
         fd: Number of the open file.
-        position: Bytes before the place.
+        position: The place, as the number of bytes before it.
     """
     first = os.pread(fd, min(position, HEAD_BYTES), 0)
     start = max(0, position - SEAM_BYTES)
@@ -91,7 +91,7 @@ def bytes_before(fd: int, position: int) -> ReadBytes | None:
 
 
 def is_same_start(fd: int, mark: dict[str, Any]) -> bool:
-    """Return whether an open file and the file of a mark begin with the same bytes.
+    """Return whether an open file and the file of a mark (see `ReadBytes`) begin alike.
 
     At most 1 KiB is compared, or what the shorter one has; True if there is nothing to compare.
     """

@@ -41,9 +41,9 @@ class LoopRecord:
 
     Attributes:
         settings: The settings that must stay the same when a later run continues.
-        input: The mark up to which the input was processed.
+        input: The mark (place as JSON) up to which the input was processed.
         layout: The places of the columns in a line; None if no line was processed.
-        output: The mark up to which the output was written.
+        output: The mark (place as JSON) up to which the output was written.
         counters: The counts of the only sensor; where there may be several, the counts of lines
             that belong to no sensor.
         names: Names of the sensors, where there may be several.
@@ -120,7 +120,7 @@ def _layout(form: Json, columns: Columns) -> Layout | None:
 
 
 def _mark(output: Json) -> Json:
-    """Return an output's mark after checking its fields, which `OutputFile` wrote.
+    """Return the mark (place in the output) that `OutputFile` wrote, after checking its fields.
 
     Raises:
         ValueError, KeyError: A field is missing, or not as `OutputFile` writes it.

@@ -17,7 +17,8 @@ from pathlib import Path
 
 EPOCH = date(1970, 1, 1)
 LATE_DAYS = 1
-"""Rows may be late by so many days without a new file, because sensors take turns."""
+"""Rows up to so many days earlier than a file's first row begin no new file, because sensors take
+turns."""
 PART = re.compile(r"\.(\d{4,}|\d{4}-\d{2}-\d{2})(\.\d+)?")
 
 

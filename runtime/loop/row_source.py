@@ -80,7 +80,7 @@ class RowSource(Protocol):
         """Continue after the place of a mark; call it before the first row is taken.
 
         Args:
-            mark: The mark of an earlier run.
+            mark: The place that `mark` returned in an earlier run.
             next_file: Whether the input may be another file that follows the marked one.
 
         Raises:

@@ -148,7 +148,8 @@ class LoopStreams:
 
     Attributes:
         are_named: Whether each row names its sensor, so that there may be several.
-        all: The sensors that have come, in the order of their first rows, then the free ones.
+        all: The sensors that have come, in the order of their first rows, then those that may still
+            come.
         notes: What rows changed of their sensors: line number, sensor's name and sentence. Whoever
             reads a note removes it.
     """
@@ -207,7 +208,7 @@ class LoopStreams:
         return None if number is None else self.all[number]
 
     def turn_to(self, name: str) -> LoopStream:
-        """Give the stream the state of the sensor of this name; a new sensor gets a free slot.
+        """Give the stream the state of the sensor of this name; a new one gets free memory, a slot.
 
         Returns:
             The sensor.
@@ -250,7 +251,8 @@ class LoopStreams:
             counters: The counts of these sensors, in the same order.
 
         Raises:
-            SnapshotError: There are more sensors than slots, or the arrays do not fit them.
+            SnapshotError: There are more sensors than this run has memory for, or the arrays do not
+                fit.
         """
         if self.are_named:
             self._states.load(arrays, names, [sensor.adapter for sensor in self.all])

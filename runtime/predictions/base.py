@@ -83,7 +83,7 @@ class PredictionKind(ABC):
 
     @property
     def block(self) -> int:
-        """Return how many targets `Stream.sample` predicts at once; 0 is the most of a query."""
+        """Return how many targets `Stream.sample` predicts at once; 0: as many as a query takes."""
         return 1
 
     @property

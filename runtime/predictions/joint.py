@@ -24,15 +24,16 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 
 LEAST = 1e-4
-"""The smallest element of an unbounded diagonal of C, so that its logarithm is finite."""
+"""This number is added to the diagonal of C where `bounded` is False, so that its log is finite."""
 
 
 @dataclass(frozen=True)
 class JointGaussian(PredictionKind):
     """Predicts one normal distribution of all M targets of a query, with three tensors.
 
-    The tensors are `mean` and `std`, each (..., M, Y), and `factor` (..., M, Y, R), which holds the
-    rows P_i and has no units.
+    The tensors are `mean` and `std`, each (..., M, Y), and `factor` (..., M, Y, R), which has no
+    units: a row P_i of R numbers for each target and output i. The rows of the lower triangle C of
+    P P^T, each divided by its length, are a factor of the targets' correlations.
 
     Attributes:
         rank: R, the length of a row P_i.
@@ -61,7 +62,12 @@ class JointGaussian(PredictionKind):
         )
 
     def lower(self, factor: Any, xp: Any) -> Any:
-        """Compute the lower triangular C (..., M*Y, M*Y) from the rows P, (..., M, Y, R)."""
+        """Compute C, the lower triangle of P P^T, of shape (..., M*Y, M*Y).
+
+        Args:
+            factor: P, (..., M, Y, R): a row of R numbers for each target and output.
+            xp: numpy or torch.
+        """
         *lead, m, n_outputs, rank = factor.shape
         rows = factor.reshape(*lead, m * n_outputs, rank)
         squares = (rows * rows).sum(-1)[..., None]

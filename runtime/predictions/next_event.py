@@ -19,8 +19,9 @@ class NextEvent(PredictionKind):
     It has three tensors. `gap_quantiles` (..., Q, 1) are quantiles of the time until the next
     event, at the Q `levels`. `mark_probabilities` (..., K) are the probabilities of the K =
     `n_marks` marks. `log_likelihood` (..., 1) scores the event that just came by the prediction
-    made before it: log f(gap) + log P(mark | gap) in nats. f is a density of time, so its value
-    depends on the unit of time. A low likelihood marks an unexpected event.
+    made before it: log f(gap) + log P(mark | gap) in nats, where gap is the time since the event
+    before. f is a density of time, so its value depends on the unit of time. A low likelihood marks
+    an unexpected event.
     """
 
     n_marks: int
@@ -34,7 +35,7 @@ class NextEvent(PredictionKind):
 
     @property
     def input_range(self) -> tuple[float, float]:
-        """Return the range of inputs, 0 to K: gaps are at least 0, and marks are 0 to K - 1."""
+        """Return the range of inputs, 0 to K: times between events are >= 0, marks 0 to K - 1."""
         return 0.0, float(self.n_marks)
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:

@@ -1,7 +1,7 @@
-"""Define the predictions of the general model of sensors: forecasts of slots, and their scores.
+"""Define a sensor model's forecasts of slots (equally spaced times of rows), and their scores.
 
 A slot is one place in the even sequence of times in which a sensor's rows come. A slot whose row is
-missing has no value.
+missing has no value. The general model of sensors makes these predictions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST_SLOTS, FIRST_VALUES = 11, 5
 
 
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
-    """Return the names of the columns that show a slot's forecast: mean, q05, .., q95."""
+    """Return the column names of a slot's forecast: mean, and a name such as q05 for each level."""
     return ("mean", *level_names(levels))
 
 
@@ -54,7 +54,7 @@ class SensorForecast(PredictionKind):
     Attributes:
         levels: Q rising numbers between 0 and 1.
         horizons: H rising numbers of slots, which begin with 1.
-        longest_season: The length in slots up to which a season is used; a longer one is not.
+        longest_season: The length in slots of the longest season that is used.
     """
 
     levels: tuple[float, ...] = SENSOR_LEVELS

@@ -165,7 +165,7 @@ class Columns:
         return Layout(names, places, len(header), delimiter, header)
 
     def json_layout(self, keys: Sequence[str], source: str) -> Layout:
-        """Find the wanted columns among the keys of the first object of JSON lines.
+        """Find the wanted columns among the keys of the first object of the JSON lines in `source`.
 
         Raises:
             DataError: A wanted column is not among the keys.
@@ -174,7 +174,7 @@ class Columns:
         return Layout(names, tuple(range(len(names))), len(names), "", (), "json")
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names that the wanted columns have in an input whose layout is known.
+        """Return the wanted columns' names in the input called `source`, whose layout is known.
 
         Raises:
             DataError: The layout has other columns.
@@ -210,13 +210,16 @@ class Columns:
         return Row(line, tuple(numbers), tuple(texts))
 
     def parse_value(self, text: str, decimal: str) -> float:
-        """Return the number in a cell; raise MissingValueError or ValueError if it has none."""
+        """Return the number in a cell with this decimal sign; raise ValueError if there is none.
+
+        A cell that is empty, or holds a word like NA, raises MissingValueError.
+        """
         if self.format.is_missing(text):
             raise MissingValueError("is empty" if not text else f"holds no value but {shown(text)}")
         return parse_number(text, decimal)
 
     def _positions(self, header: Sequence[str], by_order: bool, source: str) -> tuple[int, ...]:
-        """Return the places of the wanted columns in a header.
+        """Return the places of the wanted columns in the header of the input called `source`.
 
         A column is found by the user's name for it, else by its name in training, else by its
         default name or, if `by_order`, by its place.

@@ -31,7 +31,8 @@ from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 MAX_LINE_BYTES = 65536
 N_LINES = 400
 N_BYTES = 1 << 21
-"""The largest number of first lines, and of their bytes, by which the form of a table is found."""
+"""The largest number of first lines, and of their bytes together, from which the delimiter, header
+and columns of a table are found."""
 WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 PACKED = {
     b"\x1f\x8b": "compressed with gzip; unpack it: gunzip -k",
@@ -51,7 +52,7 @@ class BadRow:
 
 
 class MissingRow(BadRow):
-    """Holds the number of a line that is correct, but has a wanted cell without a value.
+    """Holds the number of a line that is correct, but lacks a value in a column that is read.
 
     Such a cell is empty, or holds a word like NA or null.
     """
@@ -205,9 +206,9 @@ class CsvRows:
         return self._wanted.layout(split_line(text, delimiter), delimiter, self._name)
 
     def _is_new_header(self, fields: list[str], known: Layout) -> bool:
-        """Return whether these first fields of a new source are its header.
+        """Return whether the first fields of a new source are a header with columns of `known`.
 
-        If so, `layout` takes over the order of its columns.
+        If so, the attribute `layout` takes over the order of its columns.
 
         Raises:
             DataError: The header names other columns than were read before.

@@ -48,7 +48,10 @@ class EventColumns(SeriesColumns):
         self._learns = marks is None
 
     def parse_value(self, text: str, decimal: str) -> float:
-        """Return the number of the mark in a cell; raise MissingValueError or ValueError."""
+        """Return the number of the mark that a cell names; the decimal sign does not matter.
+
+        A cell without a mark raises MissingValueError, an unknown mark ValueError.
+        """
         number = self.numbers.get(text)
         if number is not None:
             return float(number)

@@ -43,10 +43,10 @@ class SensorsRow(Row):
 
 
 class LongColumns(Columns):
-    """Finds and reads the columns of a long input: those of one sensor, and one that names it.
+    """Finds and reads the columns of a long input, where one column names each line's sensor.
 
     Args:
-        rows: The columns of one sensor, which read its fields.
+        rows: The columns of one sensor, such as time and value, which read its fields.
         stream: The name of the column that names the sensor.
         what: The word for a sensor in messages.
         option: The command's option that names the column `stream`.
@@ -76,7 +76,10 @@ class LongColumns(Columns):
         )
 
     def _with_stream(self, layout: Layout, header: Sequence[str], source: str) -> Layout:
-        """Return the layout of one sensor's columns with the column that names the sensor added."""
+        """Add the column that names the sensor to a layout of one sensor's columns.
+
+        The column is sought in `header`; messages call the input `source`.
+        """
         if list(header).count(self._stream) != 1:
             raise DataError(
                 f"{source} has {list(header).count(self._stream) or 'no'} columns named "
@@ -94,7 +97,7 @@ class LongColumns(Columns):
         )
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names that the wanted columns have in an input whose layout is known."""
+        """Return the wanted columns' names in the input called `source`, whose layout is known."""
         if layout.kind == "csv":
             return self.layout(list(layout.header), layout.delimiter, source).names
         return (*self._rows.names_in(_without_last(layout), source), self._stream)

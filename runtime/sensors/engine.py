@@ -42,8 +42,8 @@ class ScoredRow:
         log_density: The log density of the value, in nats; 0 if nothing was scored.
         p_value: The probability that chance brings a value this far from the forecast, on either
             side; 1 if nothing was scored.
-        n_missing: The number of slots without a row between this row and the one before.
-        season: The season's length in slots; 0 if none is known.
+        n_missing: The number of missing rows between this row and the one before.
+        season: The season's length in slots (usual times between rows); 0 if none is known.
         alarm: Whether the row is an alarm.
         event: The name of what happens to the sensor, such as "stuck"; empty for nothing.
     """
@@ -110,7 +110,7 @@ class SensorEngine:
             n_values: How many measured values came before.
 
         Raises:
-            DataError: The row is refused, or no slot is left for a new name; nothing changed.
+            DataError: The row is refused, or there is no memory for a new sensor; nothing changed.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
         feed = self.feed
@@ -144,13 +144,13 @@ class SensorEngine:
         )
 
     def _step_through(self, states: NamedStates, x: FloatArray) -> Prediction:
-        """Step the model through the missing slots before a row, then the row.
+        """Step the model once for each missing row before a row, and then for the row.
 
         If a step fails, the state is as before all of them.
 
         Args:
             states: The states of all sensors, with this sensor's as the present one.
-            x: The model's inputs (n, 4), one for each slot.
+            x: The model's inputs (n, 4), one for each step.
         """
         stream, ahead = states.stream, self.ahead
         states.hold()

@@ -1,4 +1,4 @@
-"""Define the forecasts that a program gets for a row, for a later slot and for a path of slots.
+"""Define the forecasts of a row, and of the slots (places in an even sequence of times) after it.
 
 A slot is one place in the even sequence of times in which the rows of a sensor come.
 """
@@ -24,8 +24,7 @@ Horizon = int | Literal["season"]
 NO_SEASON = 64
 """The number of slots that the horizon "season" means for a sensor without a season."""
 NEWS_SLOTS = 16
-"""The number of slots in which the correction by what was learned since a season ago fades to 1/e.
-"""
+"""The number of slots in which the correction of forecasts made one season ago fades to 1/e."""
 BAND = band_names()
 """The names of a `Distribution`'s numbers, and of the columns that hold them."""
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
@@ -122,7 +121,7 @@ class Path:
 
 
 def place_of(horizon: Horizon, horizons: tuple[int, ...]) -> int:
-    """Return the place of a horizon among a prediction's horizons, of which "season" is the last.
+    """Return the index of a horizon (slots ahead) in `horizons`; "season" comes after the last.
 
     Raises:
         ValueRefusedError: The prediction does not have this horizon.

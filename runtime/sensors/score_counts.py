@@ -58,7 +58,7 @@ class ScoreCounts:
 
         Args:
             value: The value of the row.
-            n_missing: Number of slots without a row just before this row.
+            n_missing: Number of missing rows just before this row.
             is_alarm: Whether the row is an alarm.
         """
         self.newest = value

@@ -146,7 +146,7 @@ class Sensors:
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """Return how many slots ahead each row brings forecasts; the season is not included."""
+        """Return how many slots (row intervals) ahead forecasts reach, the season not included."""
         return self._prediction.horizons
 
     @property
@@ -155,7 +155,7 @@ class Sensors:
         return self._stream.backend_report
 
     def feed(self, sensor: str = "") -> SensorFeed:
-        """Return a sensor's clock: `season` is in slots, `pace` in seconds; it has `notes`."""
+        """Return the object with a sensor's season (in slots), its pace (in seconds) and notes."""
         return self._known(sensor).feed
 
     # One row -------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Sensors:
     # The slots to come ---------------------------------------------------------------------------
 
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
-        """Return the forecast of the slot `horizon` slots after a sensor's newest row.
+        """Return the forecast for `horizon` slots (row intervals) after the newest row.
 
         See `Forecast.ahead` for the horizons.
         """
@@ -219,7 +219,7 @@ class Sensors:
         return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
     def path(self, horizon: int, sensor: str = "") -> Path:
-        """Forecast each of the next `horizon` slots; the state is not changed.
+        """Forecast the next `horizon` slots (times when rows are due); the state does not change.
 
         For the first 16 slots the model takes its own forecasts as input, and the path is bent to
         go through the forecasts that it makes 1, 4 and 16 slots ahead. For the later slots, the
@@ -246,7 +246,7 @@ class Sensors:
         return self
 
     def predict_one(self, horizon: int = 1, sensor: str = "") -> float:
-        """Return the mean forecast of the slot `horizon` slots after the newest row.
+        """Return the mean forecast for `horizon` slots (row intervals) after the newest row.
 
         It is NaN before the first rows.
         """
@@ -255,7 +255,7 @@ class Sensors:
         return float(self.path(horizon, sensor).mean[-1])
 
     def forecast(self, horizon: int, sensor: str = "") -> list[float]:
-        """Return the mean forecasts of the next `horizon` slots, as river's forecasters do."""
+        """Return the mean forecasts of the next `horizon` rows, as river's forecasters do."""
         return [float(mean) for mean in self.path(horizon, sensor).mean]
 
     # Tables of pandas ----------------------------------------------------------------------------

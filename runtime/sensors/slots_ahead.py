@@ -1,4 +1,4 @@
-"""Keep the forecasts of the slots after a sensor's newest row, and compute a path through them.
+"""Keep the forecasts of a sensor's next slots (evenly spaced times), and join them to a path.
 
 A model that takes its own forecasts as input again and again loses the shape of a season that has
 sharp parts, such as nights without sun. Forecasts that were made one season ahead keep this shape,
@@ -41,9 +41,9 @@ class SlotsAhead:
         quantiles: The quantiles of the same forecasts, (H + 1, Q).
         following: The model's input for the next slot as if its row were missing: 0, 0, the
             season's length and the slot's phase.
-        season_slots: The number of the slot at each place of the ring; -1 for none.
-        season_forecasts: The mean and the quantiles of the slot at each place of the ring, as
-            forecast one season before, (longest season, 1 + Q).
+        season_slots: The number of the slot at each place of the ring buffer; -1 for none.
+        season_forecasts: The mean and the quantiles of the slot at each place of the ring buffer,
+            as forecast one season before, (longest season, 1 + Q).
     """
 
     def __init__(self, kind: SensorForecast):
@@ -72,7 +72,7 @@ class SlotsAhead:
         self.keep_season(prediction, season, n_points)
 
     def keep_season(self, prediction: Prediction, season: int, n_points: int) -> None:
-        """Keep the forecast of the slot that is one season after slot `n_points`."""
+        """Keep the forecast of the slot `season` slots (one season) after slot `n_points`."""
         if season and n_points >= FIRST_SLOTS:
             slot = n_points + season
             at = slot % len(self.season_slots)
@@ -81,7 +81,10 @@ class SlotsAhead:
             self.season_forecasts[at, 1:] = prediction.ahead_quantiles[0, -1]
 
     def copy_known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return copies of `means` and `quantiles`; None while too few values have come."""
+        """Return copies of `means` and `quantiles`; None while too few values have come.
+
+        `n_points` is the number of slots that the state has learned.
+        """
         if n_points < FIRST_SLOTS or self.n_values < FIRST_VALUES:
             return None
         return self.means.copy(), self.quantiles.copy()

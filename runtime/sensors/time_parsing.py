@@ -15,12 +15,12 @@ Kind = Literal["dates", "numbers", "rows"]
 
 
 def kind_of(time: Any, dated: bool | None = None) -> Kind:
-    """Return the kind of all times of a sensor, judged by its first one.
+    """Return "dates", "numbers" or "rows" (no times): a sensor's kind of times, by its first one.
 
     Args:
         time: The first time: a number, a date or None.
         dated: Whether a number is a date in seconds since 1970. None: it is if it lies between
-            `SINCE_S` and `UNTIL_S`.
+            `SINCE_S` and `UNTIL_S`, in the years 1985 to 2128.
 
     Raises:
         DataError: The time is neither a number nor a date.

@@ -1,8 +1,8 @@
-"""Decide which rows of a series become history, and which of two histories they continue.
+"""Decide which rows continue the history of a series, or the one parked before the last gap.
 
 One wrong time must not spoil the history, and one true pause must not lose a row. So two histories
-are kept: the present one, and the parked one from before the last long gap or jump. A step is the
-usual time between two rows.
+are kept: the present one, and the parked one, which was set aside at the last long gap or jump. A
+step is the usual time between two rows.
 
     row ──> up to 3 steps after the present history's newest row  -> continues it
       ├───> up to 3 steps after the parked history's newest row   -> that one is the present again
@@ -32,15 +32,17 @@ from edgefold.runtime.series.pace import FASTEST, Pace
 from edgefold.runtime.series.spec import SeriesSpec
 
 MAX_GAP_STEPS = 1000
-"""The largest number of steps that a row may come after the newest one; or a season, if longer."""
+"""The most steps (usual times between two rows) that a row may come after the newest one; where a
+season is longer, it is the limit."""
 NEAR_STEPS = 3
-"""The gap in steps up to which a row's time is not doubted: if it is wrong, time soon passes it."""
+"""A row that comes up to this many steps (usual times between two rows) after the newest one is not
+doubted: if its time is wrong, the times of later rows soon pass it."""
 NEARER_STEPS = 0.75
-"""The number of steps by which the parked history must end nearer to a row than a present history
-of few rows, to become the present one again."""
+"""The parked history is taken again instead of a present one of few rows only if its newest row is
+more than this many steps (usual times between two rows) later."""
 LARGE_CHANGES = 2.0
-"""The size of a change, in largest changes of the history, up to which values count as going on
-after a clock was set back."""
+"""Values count as going on after a clock was set back if the first one differs from the last by at
+most this many times the largest change in the history."""
 PARKED = "parked_"
 """The prefix that a snapshot puts before the names of the parked history's arrays."""
 
@@ -68,7 +70,10 @@ class Admission:
         self.pace = Pace(spec)
 
     def objection(self, time: float, value: float | None = None) -> str:
-        """Return a sentence that says why a row cannot follow the present history; "" if it can."""
+        """Return a sentence that says why a row cannot follow the present history; "" if it can.
+
+        Without a value, only the time is examined.
+        """
         return self._objection(self.history, time, value)
 
     def _objection(self, history: History, time: float, value: float | None) -> str:
@@ -164,7 +169,7 @@ class Admission:
         raise DataError(objection)
 
     def _take_back(self) -> None:
-        """Exchange the present history and the parked one; the one that is parked stays doubted."""
+        """Make the parked history present and park the other, which stays doubted if it was."""
         self.history, self._parked = self._parked, self.history
         if not self._parked.is_settled:
             self._parked.n_settled = 0
@@ -173,9 +178,10 @@ class Admission:
         return 0 < time - history.last_time <= (NEAR_STEPS + 0.5) * self._spec.step
 
     def _is_before_doubtful(self, time: float, value: float) -> bool:
-        """Return whether a row follows the parked history and comes before a doubtful present one.
+        """Return whether a row fits between the parked history and a present one of few rows.
 
-        The present history is doubtful while it is not settled.
+        With fewer than 4 rows since the last long gap, the times of the present history may be
+        wrong.
         """
         history, parked = self.history, self._parked
         if history.is_settled or not parked.last_time < time < history.since:
@@ -183,9 +189,10 @@ class Admission:
         return not self._objection(parked, time, value)
 
     def _starts_over(self, time: float, value: float) -> bool:
-        """Return whether this refused row completes a run of refused rows that belong together.
+        """Return whether a refused row completes a run of refused rows that follow each other.
 
-        If so, history starts over with the run, or goes on with it if only the clock changed.
+        If so, history starts over with these rows, or goes on with them if only the clock was set
+        back.
         """
         history, run = self.history, self._run
         is_back = time <= history.last_time

@@ -25,5 +25,5 @@ def duration(seconds: float) -> str:
 
 
 def elapsed(amount: float, clock: Clock) -> str:
-    """Write a length of time of a series: in words if its times are dates, else as a number."""
+    """Write a length of time: seconds in words if `clock` is "date", else a plain number."""
     return duration(amount) if clock == "date" else f"{amount:g} in units of its times"

@@ -38,7 +38,7 @@ CENTRAL_TO_WHOLE = 1.06998
 
 
 class SeriesFeatures:
-    """Keeps the last rows of a series in a ring and makes model points (x, y) of them.
+    """Keeps the last rows of a series in a ring buffer and makes model points (x, y) of them.
 
     All buffers are allocated here and keep their size. A gap in time is bridged: until the next
     value arrives, missing rows have the last value; afterwards they are interpolated.
@@ -66,7 +66,7 @@ class SeriesFeatures:
 
     @property
     def pace_is_known(self) -> bool:
-        """Return whether the first rows came at about the step of the series; see `admit`."""
+        """Return whether the first rows came about as often as the rows of the training."""
         return self._rows.pace.is_known
 
     @property
@@ -112,7 +112,7 @@ class SeriesFeatures:
         self._rows.admit(time, value)
 
     def features(self, time: float) -> FloatArray:
-        """Compute x of the row that will come at `time`.
+        """Compute the model's inputs x for the row that will come at `time`.
 
         Returns:
             The features, (1, X), in raw units; a buffer that the next call overwrites.
@@ -154,7 +154,7 @@ class SeriesFeatures:
         return self._x
 
     def target(self, value: float) -> FloatArray:
-        """Return y (1, 1) of a row in raw units, in a buffer that the next call overwrites.
+        """Return the target y (1, 1) of a row in raw units; the next call overwrites it.
 
         y is the change from the last value to the row's value.
         """
@@ -253,10 +253,10 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
 
 
 def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:
-    """Compute, for each row, the change one season ago from the row before to the row, (n,).
+    """Return, for each row, how much the value changed in the same step one season ago, (n,).
 
-    If values of that time are missing, they are interpolated; later times than the row before each
-    row are not read, so its value stands for them. Without a season all changes are 0.
+    Missing values are interpolated. Times later than the row before are not read: the value of that
+    row stands for them. Without a season all changes are 0.
     """
     if not spec.season or not len(times):
         return np.zeros(len(times))
@@ -270,7 +270,8 @@ def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> 
 def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
     """Compute shift and scale of each column of x (n, X) and y (n, Y); a constant one has scale 1.
 
-    A few absurd values, which one wrong row gives, change them little.
+    The lists are called x_shift, x_scale, y_shift and y_scale. A few absurd values, which one wrong
+    row gives, change them little.
     """
     x, y = (np.apply_along_axis(without_outliers, 0, columns) for columns in (x, y))
     return {

@@ -50,7 +50,8 @@ LEAST_SIZE = 1e-3
 """The smallest usual size of errors, as a share of its mean over all points, so that a sensor that
 did not change for long can be learned again."""
 FLOOR = 1e-4
-"""The share of the ridge that is never forgotten: no direction of P exceeds 1 / (FLOOR ridge)."""
+"""The share of the ridge that `LeastSquares` never forgets, so that its inverse Gram matrix P stays
+bounded: P exceeds 1 / (FLOOR ridge) in no direction."""
 
 
 class LeastSquares:
@@ -126,7 +127,7 @@ class LeastSquares:
         self._sum = forget * self._sum + error * error / (1 + leverage)
 
     def _clipped(self, error: float, widening: float) -> float:
-        """Return an error clipped to the size that the weights may learn; learn the usual size.
+        """Return the error, clipped to `CLIP` times the usual size, and learn the usual size.
 
         Args:
             error: The error of a prediction.

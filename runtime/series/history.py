@@ -1,4 +1,4 @@
-"""Keep the last values of a series in a ring, and know which rows were learned, in fixed memory.
+"""Keep in fixed memory a ring of the last values of a series, and which rows were learned.
 
 A step is the usual time between two rows.
 """
@@ -21,7 +21,8 @@ SETTLED_ROWS = 4
 """The number of rows without a long gap after which a history is trusted: a fault may last three
 rows."""
 SEEN_ROWS = 10_000
-"""The number of last steps in which each learned row is remembered: more than a year of hours."""
+"""The number of last steps (usual times between two rows) in which each learned row is remembered:
+more than a year of hours."""
 
 
 class History:
@@ -89,7 +90,7 @@ class History:
         self.last_time = time
 
     def begin_stretch(self, time: float) -> None:
-        """Count settled rows again from 0, because a row at `time` will follow a long gap."""
+        """Count rows for `is_settled` from 0 again: a row at `time` will follow a long gap."""
         self.since, self.n_settled = time, 0
 
     def _put(self, value: float) -> None:
@@ -104,7 +105,7 @@ class History:
         self.last_time, self.since = other.last_time, other.since
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return copies of the arrays that a snapshot must keep for `load`."""
         return {
             "ring": self._ring.copy(),
             "position": np.array([self._head, self.count], dtype=np.int64),
@@ -161,7 +162,7 @@ class SeenRows:
         return int(self._table[self._slot(time)]) == _checksum(time, value)
 
     def may_have_held(self, time: float, newest: float) -> bool:
-        """Return whether a row of this time may have been learned before the table begins.
+        """Return whether a row so old may have been learned but has left the table since.
 
         Args:
             time: The time of the row.
@@ -173,7 +174,7 @@ class SeenRows:
         return int(time % (SEEN_ROWS * self._step) / self._step) % SEEN_ROWS
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Copy everything that a snapshot must keep for `load`."""
+        """Return copies of the arrays that a snapshot must keep for `load`."""
         bounds: FloatArray = np.array([self._first, self._since])
         return {"seen": self._table.copy(), "seen_since": bounds}
 

@@ -1,4 +1,4 @@
-"""Check whether rows come at the pace for which a model was trained.
+"""Check whether rows come at the pace (usual time between rows) for which a model was trained.
 
 The pace is the usual time from one row to the next. Intervals between rows are measured in steps; a
 step is the pace of the series in training.
@@ -20,19 +20,21 @@ from edgefold.runtime.series.durations import elapsed
 from edgefold.runtime.series.spec import SeriesSpec
 
 SLOWEST, FASTEST = 1.5, 0.5
-"""The longest and shortest interval in steps that is right: outside, rows come at another pace."""
+"""The longest and the shortest right interval between two rows, in steps (the usual interval in
+training): others are of another pace."""
 N_FIRST = 6
-"""The number of intervals that may decide at the start, if they agree."""
+"""The number of first intervals between rows after which the pace may be judged, if they agree."""
 N_RECENT = 16
-"""The number of intervals that decide in any case, and the number of last ones that are kept."""
+"""The number of intervals after which the pace is judged in any case; so many last ones are
+kept."""
 TO_ACCEPT, TO_REFUSE = 4, 6
-"""The majorities of intervals that decide before all have come. To accept the pace, 4 more must be
-right than wrong. To refuse it, 6 more must be too long than not, or too short than not. So the
-first six are refused only if all are wrong: with 30 % of wrong times, 1 right pace in 140 is
+"""The majorities of intervals that decide before `N_RECENT` have come. To accept the pace, 4 more
+must be right than wrong. To refuse it, 6 more must be too long than not, or too short than not. So
+the first six are refused only if all are wrong: with 30 % of wrong times, 1 right pace in 140 is
 refused (1 in 8 if the median of six decides), and a wrong one is accepted a fifth as often."""
 N_CHANGED = 12
-"""The number of the last intervals that must be too long, or too short, to show another pace: more
-than faults make."""
+"""How many of the last 16 intervals must be too long, or too short, to show another pace: more than
+single faults make."""
 
 
 class Pace:
@@ -54,7 +56,7 @@ class Pace:
         self.is_known = False
 
     def note(self, time: float) -> None:
-        """Take the time of a row into account.
+        """Learn from the time of the next row how often rows come.
 
         Raises:
             PaceError: The first intervals have another pace; the check begins again with the next.

@@ -27,7 +27,7 @@ def mended(report: SeriesReport) -> str:
 
 
 def passed_over(n: int) -> str:
-    """Return words that say that n rows give no point because of another pace; empty for n = 0."""
+    """Return words that say that n rows were left out for coming at a wrong pace; "" for n = 0."""
     return f"{_count(n, 'row')} passed over at another pace: never learned or scored" if n else ""
 
 

@@ -15,7 +15,7 @@ from edgefold.runtime.predictions import BAND_90
 
 @dataclass(frozen=True, slots=True)
 class SeriesForecast:
-    """Holds forecasts of y: n means and n standard deviations, each (n,), in raw units of y."""
+    """Holds forecasts of a target y: n means and n standard deviations, (n,) each, in y's units."""
 
     mean: FloatArray
     std: FloatArray

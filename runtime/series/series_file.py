@@ -31,7 +31,7 @@ from edgefold.runtime.series.pace import FASTEST
 
 SHOWN_PROBLEMS = 10
 MOST_STEPS = 1e12
-"""The number of steps as which a longer gap counts."""
+"""The number of steps (usual times between two rows) that a longer gap counts as."""
 Gaps = Literal["refuse", "interpolate"]
 Duplicates = Literal["refuse", "keep-first", "keep-last"]
 BadRows = Literal["refuse", "skip"]
@@ -42,7 +42,8 @@ class Mending:
     """Says how to treat each kind of fault in a file; `refuse` stops and names the lines.
 
     Attributes:
-        gaps: The way to treat missing rows or values; `interpolate` bridges them as on the board.
+        gaps: The way to treat missing rows or values; `interpolate` computes them from the rows
+            around them, as on the board.
         duplicates: The way to treat rows with one time and two values; the first or the last of
             them may be kept.
         bad_rows: The way to treat rows that cannot be read or are out of order; `skip` leaves them
@@ -135,9 +136,9 @@ def read_series(
         path: The path of a CSV file or a file of JSON lines, or `-` for standard input.
         time: The name of the column of times; None finds it as `SeriesColumns` says.
         value: The name of the column of values; None finds it as `SeriesColumns` says.
-        gaps: See Mending.
-        duplicates: See Mending.
-        bad_rows: See Mending.
+        gaps: The way to treat missing rows or values: `refuse` or `interpolate`; see Mending.
+        duplicates: The way to treat rows of one time: `refuse`, `keep-first` or `keep-last`.
+        bad_rows: The way to treat rows that are unreadable or out of order: `refuse` or `skip`.
         format: How the rows are written.
 
     Raises:
@@ -149,7 +150,7 @@ def read_series(
 
 
 def read_columns(path: str | Path, columns: SeriesColumns, mending: Mending) -> Series:
-    """Read a series with given columns, and treat its faults as `mending` says; see read_series."""
+    """Read a series from given columns, and treat faults as `mending` says; see read_series."""
     source = "standard input" if str(path) == "-" else str(path)
     problems: list[_Problem] = []
     rows: list[Row] = []
@@ -196,7 +197,14 @@ def read_columns(path: str | Path, columns: SeriesColumns, mending: Mending) -> 
 
 
 def _refuse(source: str, problems: list[_Problem], mending: Mending, n_rows: int) -> None:
-    """Raise DataError if a fault may not be mended, or if more lines were skipped than kept."""
+    """Raise DataError if a fault may not be mended, or if more lines were skipped than kept.
+
+    Args:
+        source: The name of the file, for the message.
+        problems: The faults that were found in the file.
+        mending: The treatment of each kind of fault.
+        n_rows: The number of rows that were kept.
+    """
     allowed = {
         "gaps": mending.gaps == "interpolate",
         "duplicates": mending.duplicates in ("keep-first", "keep-last"),
@@ -227,7 +235,7 @@ def _refuse(source: str, problems: list[_Problem], mending: Mending, n_rows: int
 
 
 def _without_repeats(rows: list[Row]) -> list[Row]:
-    """Drop rows that came before with the same time and the same value."""
+    """Return the rows without those that repeat time and value of an earlier row."""
     seen: set[tuple[float, ...]] = set()
     kept = []
     for row in rows:
@@ -270,7 +278,7 @@ def _in_order(rows: list[Row], clock: Clock, problems: list[_Problem]) -> list[R
 
 
 def _longest_order(times: Sequence[float]) -> list[int]:
-    """Return the places of as many times as possible whose times do not fall.
+    """Return the places of as many times as possible of which none is lower than the one before.
 
     If several choices are equally long, the one with the lowest last time is taken.
     """
@@ -291,7 +299,7 @@ def _longest_order(times: Sequence[float]) -> list[int]:
 def _one_a_time(rows: list[Row], keep_last: bool, problems: list[_Problem]) -> list[Row]:
     """Keep one row for each time, the first or the last, and add a problem for each other row.
 
-    The rows must be in order of time.
+    The rows must be in order of time. A problem is a fault in the file, with its line.
     """
     kept: list[Row] = []
     for row in rows:
@@ -311,7 +319,9 @@ def _one_a_time(rows: list[Row], keep_last: bool, problems: list[_Problem]) -> l
 def _at_even_steps(
     rows: list[Row], problems: list[_Problem]
 ) -> tuple[list[Row], NDArray[np.int64]]:
-    """Drop rows that come less than half a step after the row before; note these and all gaps.
+    """Drop rows that come less than half a step after the row before.
+
+    A step is the median time between two rows. Dropped rows and gaps are added to `problems`.
 
     Returns:
         The rows that are kept, and the number of steps between each of them and the next.

@@ -22,12 +22,13 @@ SEASONS_S = {"day": DAY_S, "week": 7 * DAY_S, "year": YEAR_S}
 LEVEL_ROWS = 32
 """The number of last rows whose mean is the level of a series without a season."""
 MOST_ROWS = 4_000_000
-"""The number of rows of history below which the features must stay: 64 MB in two rings, and more
-than a week of seconds or seven years of minutes."""
+"""The features must read fewer rows of history than this: 64 MB in two histories, and more than a
+week of seconds or seven years of minutes."""
 
 
 FAR = 50.0
-"""The distance from the median, in usual ranges, beyond which a few values count as outliers."""
+"""The distance from the median beyond which a few values count as outliers, in multiples of the
+distance within which 98 % of all values lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class SeriesSpec:
         step: The usual time between two rows, in units of the clock.
         season: The period of the season in units of the clock; None for a series without one.
         lags: The number of last changes, from one value to the next, that are features.
-        season_lags: The number of changes of one season ago that are features, counted back from
-            the one over the step that is predicted.
+        season_lags: The number of changes of one season ago that are features: the one over the
+            same step, and those before it.
         harmonics: The number of pairs of sine and cosine of the season's phase.
         level: Whether the distance of the last value from its level is a feature. The level is the
             value one season ago, or without a season the mean of the last 32 rows.
@@ -106,7 +107,7 @@ class SeriesSpec:
 
     @property
     def n_rows(self) -> int:
-        """Return how many rows of history the features read, which is the size of the ring."""
+        """Return how many of the last rows the features read; so many are kept."""
         level_rows = LEVEL_ROWS if self.level and self.season is None else 0
         return max(self.lags + 1, self.season_rows + 1, level_rows)
 
@@ -204,9 +205,9 @@ class SeriesSpec:
 def without_outliers(values: FloatArray) -> FloatArray:
     """Return values (n,) with the few that are absurdly far from the others clipped.
 
-    A value is clipped if it lies further from the median than 99.5 % of all values and than `FAR`
-    times the distance within which 98 % of them lie: one wrong row gives two wrong changes. All
-    other values stay as they are.
+    A value is clipped if it lies further from the median than 99.5 % of all values, and further
+    than `FAR` times the distance within which 98 % of them lie: one wrong row gives two wrong
+    changes. All other values stay as they are.
     """
     middle = np.median(values)
     away = np.abs(values - middle)

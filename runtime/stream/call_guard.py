@@ -30,8 +30,11 @@ from numpy.typing import ArrayLike
 from edgefold.runtime.errors import BusyError, ClosedError
 
 REPAIR_S = 0.1
-"""The time in seconds after which the lock of a repair is replaced. A repair takes microseconds, so
-a lock that is held for longer was left by a call that Ctrl-C ended between two bytecodes."""
+"""Seconds after which the lock is replaced that guards the removal of an old call's mark.
+
+The removal takes microseconds, so a lock that is held for longer was left by a call that Ctrl-C
+ended between two bytecodes.
+"""
 
 Caller = TypeVar("Caller", bound="OneCaller")
 Arguments = ParamSpec("Arguments")
@@ -40,7 +43,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class OneCaller:
-    """Base of objects whose methods with `one_call` run one at a time, until they are closed."""
+    """Lets its methods that `one_call` decorates run only one at a time, until it is closed."""
 
     def __init__(self) -> None:
         self._closed = ""  # the reason why no call is taken any more
@@ -53,14 +56,14 @@ class OneCaller:
             raise ClosedError(self._closed)
 
     def _enter(self, mine: object, call: str) -> None:
-        """Set the mark of a call in place of one that an interrupted call left behind.
+        """Mark this object as busy with a call; replace the mark that an interrupted call left.
 
         Args:
-            mine: The mark of the call that begins.
-            call: The name of this call, for messages.
+            mine: The mark of the call, an object that the call keeps in its variable `mine`.
+            call: The name of the called method, for messages.
 
         Raises:
-            BusyError: The call that set the other mark still runs.
+            BusyError: The earlier call still runs.
         """
         while (other := self._inside.setdefault(0, mine)) is not mine:
             if _is_running(other):
@@ -113,7 +116,7 @@ def one_call(
 
 
 def one_call_of_x(method: Method) -> Method:
-    """Guard a method with one argument x like `one_call`; it must refuse a closed object itself."""
+    """Guard a method whose one argument is x like `one_call`; it must raise ClosedError itself."""
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None) -> Any:
@@ -145,7 +148,7 @@ def one_call_of_points(method: Method) -> Method:
 
 
 def _is_running(mark: object) -> bool:
-    """Return whether the call with this mark is on the stack of any thread."""
+    """Return whether a call with this object as its variable `mine` is on any thread's stack."""
     for top in sys._current_frames().values():
         frame: FrameType | None = top
         while frame is not None:

@@ -30,7 +30,7 @@ from edgefold.runtime.stream.state_keeper import StateKeeper
 
 
 class StreamCopy(Protocol):
-    """Lists the members of a second stream with its own buffers, which this module overwrites."""
+    """Lists what this module uses of a stream's copy, which has buffers of its own."""
 
     _state: StateBuffers
 
@@ -42,7 +42,7 @@ class StreamCopy(Protocol):
 
 
 class JointPrediction(StateKeeper):
-    """Predicts targets together, as a part of `edgefold.runtime.stream.stream.Stream`."""
+    """Predicts targets together: a base class of `edgefold.runtime.stream.stream.Stream`."""
 
     _predictor: Predictor
     _y: PointBuffers
@@ -163,7 +163,7 @@ class JointPrediction(StateKeeper):
 
         Returns:
             x and y in the shapes that `query` and `update` take, or None; the number M of targets;
-            and the rows of each block.
+            and the rows of each block, the targets of one query.
         """
         manifest = self.manifest
         if manifest.is_filter:
@@ -198,9 +198,13 @@ class JointPrediction(StateKeeper):
         return width
 
     def _begun(self, call: str, blocks: Sequence[slice]) -> StreamCopy:
-        """Learn waiting points, and return the copy of the stream, whose state is undefined.
+        """Learn buffered points, and return the stream's copy, which the first call makes.
 
-        The copy is made in the first call.
+        The copy's state is undefined.
+
+        Args:
+            call: The name of the caller's method, for messages.
+            blocks: The rows of the targets that are predicted at once, block after block.
 
         Raises:
             CapacityError: The state has no room for all blocks but the last.

@@ -234,9 +234,10 @@ def footprint(
         architecture: A name as `platform.machine()` returns it; None stands for this machine.
         page_bytes: The page size of the kernel that will run the process; None stands for this
             machine's.
-        program: `PYTHON` runs every step; `RUN` has further memory, and runs the steps of one row
-            (with `--buffered` it also learns chunks, which only `PYTHON` counts).
-        slots: The number of sensors that share the stream, each with its state in a slot.
+        program: The kind of program. `PYTHON` runs every step. `RUN`, the command `edgefold run`,
+            has further memory and runs the steps of one row (with `--buffered` it also learns
+            chunks, which only `PYTHON` counts).
+        slots: The number of sensors that share the stream, each with a state of its own.
 
     Raises:
         BackendError: The backend's name is unknown.
@@ -292,7 +293,7 @@ def footprint(
 
 
 def _activation_bytes(manifest: Manifest, program: str) -> int:
-    """Return the largest number of activation bytes among the graphs that the program runs."""
+    """Return the most activation bytes of a graph that the program (`PYTHON` or `RUN`) runs."""
     graphs = manifest.memory_plan["graphs"]
     wide = program == PYTHON
     return max(
@@ -336,7 +337,7 @@ def require_within(
         backend: The backend that will open the bundle. "auto" counts as the CPU. The unmeasured
             parts of a GPU count as 0 bytes, so that a bundle is refused only if it certainly needs
             too much.
-        slots: See `footprint`.
+        slots: The number of sensors that share the stream, each with a state of its own.
 
     Returns:
         The estimate; a warning is given if the limit is too small to run well.
@@ -377,7 +378,7 @@ def advice(
     Args:
         estimate: The estimated memory of the process.
         limit_bytes: The limit in bytes that the estimate exceeds.
-        margin: The part of the estimate by which the advised limit is larger than it.
+        margin: The fraction of the estimate that is added to it for the advised limit.
         with_less_room: The manifest's advice to export a smaller buffer of points; "" without one.
     """
     parts = estimate.parts

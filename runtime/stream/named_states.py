@@ -42,7 +42,7 @@ class Keeper(Protocol):
 
 
 class NamedStates:
-    """Gives each sensor's name a slot for its state, and exchanges the stream's state with slots.
+    """Gives each sensor a slot, memory for its state, and exchanges it with the stream's state.
 
     Args:
         stream: An open stream that has learned no points.
@@ -74,7 +74,7 @@ class NamedStates:
 
     @property
     def n_bytes(self) -> int:
-        """Return how many bytes the allocated slots take together; 0 without slots."""
+        """Return how many bytes the memory for the sensors' states takes; 0 before it is needed."""
         if self._slots is None:
             return 0
         return sum(array.nbytes for array in self._slots.arrays(self.most).values())
@@ -116,7 +116,7 @@ class NamedStates:
         self.stream.put(self._slots, self._present)
 
     def _slots_for(self, n: int) -> StateSlots:
-        """Return slots for at least n states; new ones grow by a quarter and keep all states."""
+        """Return slots for n or more states; if new ones must be made, they keep all states."""
         slots = self._slots
         n_before = 0 if slots is None else len(slots.n_points)
         if slots is None or n > n_before:
@@ -131,7 +131,8 @@ class NamedStates:
         """Return the arrays that a snapshot must keep of all n sensors, stacked along a first axis.
 
         Args:
-            keepers: One keeper for each name that has come, in the order of the names.
+            keepers: For each name, in the order of `names`, the object that holds further data of
+                this sensor.
         """
         self.hold()
         n = self.n
@@ -151,7 +152,8 @@ class NamedStates:
         Args:
             arrays: The arrays of the snapshot, which may hold others too.
             names: The sensors' names, in the order of their first rows.
-            keepers: At least one keeper for each name, in the order of the names.
+            keepers: For each name, in the same order, the object that gets the sensor's further
+                data; more of them are ignored.
 
         Raises:
             SnapshotError: There are more names than may come, or the arrays do not fit them.
@@ -173,6 +175,6 @@ class NamedStates:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names as text for a message, with characters escaped that do not print."""
+    """Return the first few names as text for a message; unprintable characters are escaped."""
     shown = ", ".join(plain(name) for name in names[:LISTED])
     return shown + (", ..." if len(names) > LISTED else "")

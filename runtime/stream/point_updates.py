@@ -40,10 +40,10 @@ class Learner:
         self._consolidate, self._every = consolidate, every
 
     def run(self, step: Step) -> Commit:
-        """Run a step on the points in its buffers, and return the commit from which it started.
+        """Run a step on the points in its buffers, and return the `Commit` from which it started.
 
-        If a consolidation is due, it runs first and has its own commit: it changes the tensors of
-        the state, but neither predictions nor the number of points.
+        A `Commit` records which buffers hold the state. If the step `consolidate` is due, it runs
+        first and is committed: it changes neither predictions nor the number of points.
 
         Raises:
             BackendError, StepRefusedError: A step failed; nothing of it is committed.
@@ -67,7 +67,7 @@ class Learner:
         """Make the result of a step that ran on n points the state.
 
         Args:
-            at: The commit that `run` returned.
+            at: The record of the state from which the step started, as `run` returned it.
             step: The step.
             n: The number of points.
         """
@@ -158,7 +158,7 @@ class ChunkBuffer:
         )
 
     def _place(self, points: Points, n: int, start: int, count: int, row: int) -> None:
-        """Scale `count` of n points, from number `start` on, into the buffer from `row` on."""
+        """Scale `count` of n points, from point `start` on, into the buffer's rows from `row`."""
         for buffers, values in points:
             part = values if count == n else values[:, start : start + count]
             buffers.into(self._chunk.inputs[buffers.role][:, row : row + count], part)
@@ -190,7 +190,7 @@ def require_finite(step: Step) -> None:
 
 
 def require_slots(step: Step) -> None:
-    """Raise StepRefusedError for a step that would write a row to a place outside its ring."""
+    """Raise StepRefusedError if a step would write a row to an index outside of a state tensor."""
     for slots, n_slots, name in step.slots:
         if slots.size == 1:  # one stream: an eighth of the time of the reductions
             sound = 0 <= slots.item() < n_slots

@@ -17,7 +17,7 @@ from edgefold.runtime.predictions import Prediction
 from edgefold.runtime.stream.state_buffers import Step
 
 N_AT_ONCE = 1 << 14
-"""How many numbers are checked at once before several runs: 128 KiB, however long the array is."""
+"""Arrays are checked in pieces of this many numbers (128 KiB), to limit the memory for it."""
 
 
 class PointBuffers:
@@ -139,9 +139,13 @@ class PointBuffers:
 
 
 def require_sound(points: Sequence[tuple[PointBuffers, Array]], n: int) -> None:
-    """Refuse bad values among n rows (B, n, columns) before the first of several runs commits.
+    """Refuse NaN, infinite and too large values among n points, before the first is learned.
 
     The memory that this takes does not grow with n.
+
+    Args:
+        points: Pairs of the buffers that scale x or y, and its values, an array (B, n, columns).
+        n: The number of points.
 
     Raises:
         ValueRefusedError: The message names the first bad row.
@@ -161,7 +165,7 @@ class _Views(NamedTuple):
         raw: The view of the buffer in the caller's units, (B, M, *shape).
         scale: The factor that brings scaled numbers to the caller's units; None changes nothing.
         shift: The number to add after the scale; None adds nothing.
-        bound: The largest size that counts as finite; None checks nothing.
+        bound: The largest absolute value that counts as finite; None checks nothing.
     """
 
     name: str

@@ -32,7 +32,7 @@ from edgefold.runtime.npz import MOST_MEMBERS, read_npz
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"
-"""The first bytes of an .npz file."""
+"""An .npz file begins with these bytes."""
 RECORD_BYTES = 1 << 16
 MOST_POINTS = 1 << 62
 """The upper limit of a count of points: an int64 holds it together with the waiting points."""
@@ -48,7 +48,7 @@ class SnapshotRecord:
     Attributes:
         bundle_hash: The hash of the bundle to which the state belongs.
         n_points: The number of points in the state.
-        n_recent: The number of points since the last consolidation.
+        n_recent: The number of points since the step `consolidate` last ran.
         schema: The version of the snapshot's format.
     """
 

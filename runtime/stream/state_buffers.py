@@ -32,12 +32,14 @@ from edgefold.runtime.errors import ValueRefusedError
 
 
 class RingRow(NamedTuple):
-    """Says in which ring, and at which place, the new row that a step computes must be written.
+    """Says where the new row that a step computes must be written into a ring.
+
+    A ring is a state tensor that holds a stream's last rows.
 
     Attributes:
         ring: The ring's name.
-        slots: The step's output with the row's place in the ring for each stream, (B,); None if the
-            row's place is the next one.
+        slots: The step's output with the row's index in the ring for each stream, (B,); None if the
+            row is written after the one before.
     """
 
     ring: str
@@ -48,12 +50,13 @@ class Commit(NamedTuple):
     """Holds the values that a commit changes; it is always replaced as a whole.
 
     Attributes:
-        sides: An integer whose bit g says which buffer of group g is current.
+        sides: An integer whose bit g says which of two buffers is current for the tensors of group
+            g, which are always written together.
         n_points: The number of points in the state.
-        n_recent: The number of points since the last consolidation.
-        rows: The rows that were committed and perhaps not yet written to their places.
-        first: The row of the first waiting point in the buffer of chunks.
-        n_waiting: The number of points in the buffer of chunks that are not yet in the state.
+        n_recent: The number of points since the step `consolidate` last ran.
+        rows: The new rows of rings that were committed and perhaps not yet written into the rings.
+        first: The row of the first waiting point in `ChunkBuffer`.
+        n_waiting: The number of points in `ChunkBuffer` that are not yet in the state.
     """
 
     sides: int
@@ -67,8 +70,9 @@ class Commit(NamedTuple):
 class StateBuffers:
     """Holds two buffers for each state tensor, and one for each ring and each tensor of the cache.
 
-    Every change of the state, also by `load`, is written to the side that is not current and
-    committed by replacing `at`: a change that fails on the way leaves the state as it was.
+    A ring is a tensor that holds a stream's last rows. Every change of the state, also by `load`,
+    is written to the buffers that are not current, and committed by replacing `at`: a change that
+    fails on the way leaves the state as it was.
 
     Attributes:
         at: The last commit.
@@ -101,7 +105,7 @@ class StateBuffers:
         return sides >> self.group_of[name] & 1
 
     def settled(self) -> Commit:
-        """Write committed rows to their places, if that was not done; return the last commit.
+        """Write committed new rows into their rings, if that was not done; return the last commit.
 
         Raises:
             BackendError: A row could not be written; the next call tries again.
@@ -144,7 +148,7 @@ class StateBuffers:
         Args:
             state: The tensors of the new state, by name.
             n_points: The number of points in it.
-            n_recent: The number of points in it since the last consolidation.
+            n_recent: The number of points in it since the step `consolidate` last ran.
         """
         last, sides = self.at, self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
@@ -220,7 +224,7 @@ def _groups(manifest: Manifest) -> dict[str, int]:
 
 
 class Step:
-    """Runs one graph, with its own input and output buffers, on every combination of sides.
+    """Runs one graph, with its own input and output buffers, on the state's current buffers.
 
     Attributes:
         inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
@@ -228,10 +232,10 @@ class Step:
         outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: An output with one number per stream, finite if the step's arithmetic was; None if
             the graph has no such output.
-        flip: The bits of the groups that the step writes.
-        rows: The new rows of rings that the step computes.
-        slots: For each row whose place the step chooses: the output with the places, (B,), the
-            ring's number of places, and the ring's name.
+        flip: The bits of `Commit.sides` that the step's commit inverts.
+        rows: The new rows that the step computes for rings, tensors of a stream's last rows.
+        slots: For each ring in which the step chooses the new row's index: the output with the
+            indices, (B,), the ring's number of rows, and the ring's name.
     """
 
     def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, manifest: Manifest):
@@ -274,7 +278,7 @@ class Step:
             self._bound[sides] = backend.bind(graph, _buffers_of(graph, state, sides))
 
     def run(self, sides: int) -> None:
-        """Compute the outputs from the current side of the state, and commit nothing."""
+        """Compute the outputs and commit nothing; `sides` says which buffers to read (`Commit`)."""
         self._bound[sides & self._mask]()
 
     def release(self) -> None:
@@ -286,7 +290,10 @@ class Step:
 
 
 def _buffers_of(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
-    """Return device buffers by tensor name: state inputs on the current side, outputs opposite."""
+    """Return the buffers of a graph's tensors by name: it reads the state's current buffers.
+
+    It writes the other ones. `sides` says which are current; see `Commit.sides`.
+    """
     buffers = {}
     for turn, tensors in enumerate((graph.inputs, graph.outputs)):
         for t in tensors:

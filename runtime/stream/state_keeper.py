@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StateKeeper(OneCaller):
-    """Handles the state as a whole, as a part of `edgefold.runtime.stream.stream.Stream`.
+    """Resets, saves, restores and exchanges a stream's state: a base class of `Stream`.
 
     Attributes:
         manifest: The bundle's manifest.
@@ -89,7 +89,7 @@ class StateKeeper(OneCaller):
         """Learn waiting points and copy the state into a slot; on an error the slot is unchanged.
 
         Args:
-            slots: The slots, made for the same bundle.
+            slots: Memory for several states (slots), made for the same bundle.
             index: The number of the slot, from 0 on.
 
         Raises:
@@ -105,7 +105,7 @@ class StateKeeper(OneCaller):
         """Replace the state by the one in a slot; on an error the state does not change.
 
         Args:
-            slots: The slots, made for the same bundle.
+            slots: Memory for several states (slots), made for the same bundle.
             index: The number of the slot, from 0 on.
 
         Raises:

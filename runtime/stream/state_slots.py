@@ -24,7 +24,7 @@ POINTS = ("n_points", "n_recent")
 
 
 class StateSlots:
-    """Holds n states of one bundle in fixed memory; each slot begins as the state without points.
+    """Holds n states of one bundle, each in its slot, which begins as the state without points.
 
     Args:
         manifest: The bundle's manifest.
@@ -33,7 +33,7 @@ class StateSlots:
     Attributes:
         bundle_hash: The hash of the bundle to which the states belong.
         n_points: The number of points in each state, (n,).
-        n_recent: The number of points in each state since its last consolidation, (n,).
+        n_recent: The number of points in each state since the step `consolidate` last ran, (n,).
     """
 
     def __init__(self, manifest: Manifest, n: int):
@@ -80,7 +80,7 @@ class StateSlots:
             bundle_hash: The hash of the bundle to which the state belongs.
             state: The tensors of the state, by name.
             n_points: The number of points in the state.
-            n_recent: The number of points in it since the last consolidation.
+            n_recent: The number of points in it since the step `consolidate` last ran.
 
         Raises:
             SnapshotError: The slots belong to another bundle, or no slot has this number.

@@ -54,7 +54,15 @@ class Stream(JointPrediction):
         buffered: bool,
         seed: int | Sequence[int] | None = None,
     ):
-        """Bind all graphs and allocate all buffers; users call `Stream.open`."""
+        """Bind all graphs and allocate all buffers; users call `Stream.open`.
+
+        Args:
+            manifest: The bundle's manifest.
+            backend: The open backend, which `close` closes.
+            report: Facts for `backend_report`, to which the backend's own are added.
+            buffered: Whether points are collected and learned chunk by chunk.
+            seed: The seed of the model's random numbers; see `open`.
+        """
         super().__init__()
         self.manifest = manifest
         self._backend: Backend | None = backend
@@ -200,7 +208,7 @@ class Stream(JointPrediction):
     def buffer_bytes(self) -> int:
         """Return the bytes of all buffers: state, cache, points, predictions.
 
-        After the first `sample` the buffers of the copy are included.
+        The first `sample` makes a copy of the stream, whose buffers then count too.
         """
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
@@ -343,7 +351,7 @@ class Stream(JointPrediction):
 
     @one_call
     def run_step(self, name: str) -> None:
-        """Run one graph on the present content of its buffers to measure it; commit nothing."""
+        """Run the graph of this name on what its buffers hold, to measure it; commit nothing."""
         step = self._steps.get(name)
         if step is None:
             raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")

@@ -174,8 +174,8 @@ class Attention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None = None) -> Tensor:
         """Return softmax(q k^T) v, passed through the output layer: (..., rows, D).
 
-        `visible` (B, N) is True for the rows of the context (B, H, N, D/H) that take part. Where no
-        row takes part, the attention itself is 0, and the result is the output layer's bias.
+        Queries q are (..., H, rows, D/H), keys k and values v (..., H, N, D/H). `visible` (B, N) is
+        True for keys that take part. Where none does, the result is the output layer's bias.
         """
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3])
         q, k, v = (

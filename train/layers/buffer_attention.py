@@ -1,4 +1,4 @@
-"""Attend to the points of a `PointBuffer`, as devices run it.
+"""Attend to the points of a `PointBuffer`, each in one of its N slots, as devices run it.
 
 Empty slots are hidden without a step of their own: every query ends with the constant 1, and every
 key with 0 or, where its slot is empty, with `-NEGLIGIBLE`. Masks that are added to the scores would
@@ -37,12 +37,12 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def with_key_column(columns: Tensor, n_heads: int, last: float) -> Tensor:
-    """Add one column with the value `last` to each head of (..., D): return (..., H*(D/H + 1))."""
+    """Append a column of `last` to each head's columns of (..., D): return (..., H*(D/H + 1))."""
     return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
 
 
 class Slots(NamedTuple):
-    """Holds the facts of slots that attention needs, computed once and used by every layer.
+    """Holds which slots of a buffer have a point, in the forms that attention layers need.
 
     Attributes:
         hidden: Number that is added to the keys: 0, and in the last column of each head
@@ -86,7 +86,7 @@ class BufferAttention(nn.Module):
         self.v = Affine(v)
 
     def slots(self, visible: Tensor) -> Slots:
-        """Compute the facts of slots that attentions of this width need, from visible (B, N)."""
+        """Return the `Slots` for this width; visible (B, N) is True where a slot holds a point."""
         real = visible.reshape(-1, 1).float()
         return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
 
@@ -95,7 +95,7 @@ class BufferAttention(nn.Module):
         return self._by_head(self.q(rows)).transpose(1, 2)
 
     def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of the buffer's rows (B*N, D), as `keys` and `values` do."""
+        """Return the keys and values of the buffer's rows (B*N, D); empty slots are hidden."""
         return self.keys(rows, slots), self.values(rows, slots)
 
     def keys(self, rows: Tensor, slots: Slots) -> Tensor:
@@ -110,7 +110,10 @@ class BufferAttention(nn.Module):
         return rows.view(self.n_streams, -1, self.n_heads, rows.shape[-1] // self.n_heads)
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return the attention of queries, heads joined, without output layer: (B*rows, D)."""
+        """Attend from queries to keys and values; return (B*rows, D), the averages of all heads.
+
+        The tensors are as the methods of these names return them. No output layer is applied.
+        """
         averages = self.averaged(queries, keys, values)
         return averages.transpose(1, 2).reshape(-1, self.n_heads * self.head)
 
@@ -121,9 +124,10 @@ class BufferAttention(nn.Module):
         values: Tensor,
         weights_of: Callable[[Tensor], Tensor] = softmax,
     ) -> Tensor:
-        """Weigh values (B, H, N, n) by `weights_of` of the scores: return (B, H, rows, n).
+        """Return sums of values (B, H, N, n), weighed by queries and keys: (B, H, rows, n).
 
-        The rows are computed in blocks, of about `MOST_SCORES` scores each.
+        The function `weights_of` turns scores (..., N) into weights. The rows are computed in
+        blocks, of about `MOST_SCORES` scores each.
         """
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
         blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)

@@ -47,7 +47,7 @@ def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def exact(linear: Linear) -> Weights:
-    """Return the weight and bias of a linear layer, with its stack if it has one, in float64."""
+    """Return a linear layer's weight and bias in float64, with its axis of copies if it has one."""
     assert linear.bias is not None
     return linear.weight.double(), linear.bias.double()
 
@@ -72,7 +72,7 @@ def scaled(weights: Weights, n_heads: int) -> Weights:
 
 
 def block_of(weights: Weights, k: int) -> Weights:
-    """Return the weights of copy k of a stack; weights without a stack are returned as they are."""
+    """Return the weights of copy k of a layer; those of a layer without copies as they are."""
     return (weights[0][k], weights[1][k]) if weights[0].ndim == 3 else weights
 
 
@@ -87,7 +87,7 @@ class FeedForwardOnDevice(nn.Module):
     Args:
         layer: The trained layer.
         dtype: Type of the constants.
-        k: Number of the copy that is taken, where the layer has a stack.
+        k: Number of the copy that is taken, where the layer has a leading axis of copies.
     """
 
     def __init__(self, layer: FeedForward, dtype: torch.dtype, k: int = 0):
@@ -112,7 +112,7 @@ class AttentionOnDevice(nn.Module):
         layer: The trained layer.
         n_streams: B, the number of streams.
         dtype: Type of the constants.
-        k: Number of the copy that is taken, where the layer has a stack.
+        k: Number of the copy that is taken, where the layer has a leading axis of copies.
     """
 
     def __init__(self, layer: Attention, n_streams: int, dtype: torch.dtype, k: int = 0):
@@ -147,7 +147,7 @@ class AttentionOnDevice(nn.Module):
 
 
 def linear_layers(module: nn.Module) -> list[Weights]:
-    """Return the weights of all linear layers in a module, in their order."""
+    """Return the weights and biases of all linear layers in a module, in their order."""
     return [exact(layer) for layer in module.modules() if isinstance(layer, Linear)]
 
 
@@ -157,10 +157,9 @@ def composed(first: Weights, second: Weights) -> Weights:
 
 
 def side_by_side(layers: list[Weights], following: Weights) -> Weights:
-    """Return one layer that does what several layers D -> D and the layer after them do.
+    """Return one layer that does what several layers D -> D and the layer `following` them do.
 
-    The layer after them, `following`, reads their outputs side by side; the result reads their
-    inputs side by side.
+    That layer reads their outputs side by side; the result reads their inputs side by side.
     """
     weight, bias = following
     parts = zip(layers, weight.chunk(len(layers)), strict=True)
@@ -169,9 +168,6 @@ def side_by_side(layers: list[Weights], following: Weights) -> Weights:
 
 
 def join_products(*parts: Weights) -> Weights:
-    """Join several products of one input to one product.
-
-    Its output holds their outputs side by side.
-    """
+    """Join linear layers of the same input into one, whose output holds theirs side by side."""
     weights, biases = zip(*parts, strict=True)
     return torch.cat(weights, -1), torch.cat(biases, -1)

@@ -23,7 +23,9 @@ EmbeddingKind = Literal["fourier", "mlp"]
 
 
 class FourierEmbedding(nn.Module):
-    """Embeds as `sqrt(2) sin(W x + b)` plus a small MLP of the sine and of y; a query has y = 0.
+    """Embeds a point as `sqrt(2) sin(W x + b)` plus a small MLP of the sine and of y.
+
+    A query is embedded as a point with y = 0.
 
     Points and queries share the embedding, so that a query and a point at the same x begin with the
     same key directions. `std` is the spread of the frequencies, in radians a unit of x; it is
@@ -51,7 +53,7 @@ class FourierEmbedding(nn.Module):
 
 
 class MlpEmbedding(nn.Module):
-    """Embeds as published: 4 linear layers with ReLU for points, and 4 others for queries."""
+    """Embeds points by 4 linear layers with ReLU, and queries by 4 others, as published."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int):
         super().__init__()
@@ -73,7 +75,10 @@ Embedding = FourierEmbedding | MlpEmbedding
 def embedding_of(
     kind: EmbeddingKind, n_inputs: int, n_outputs: int, width: int, std: float = 3.0
 ) -> Embedding:
-    """Build the embedding of a kind; "mlp" is the published one and learns far slower."""
+    """Build a "fourier" embedding, or the published "mlp", which learns far slower.
+
+    `std` is that of `FourierEmbedding`: the spread of the frequencies, in radians a unit of x.
+    """
     if kind == "fourier":
         return FourierEmbedding(n_inputs, n_outputs, width, std)
     return MlpEmbedding(n_inputs, n_outputs, width)
@@ -126,7 +131,7 @@ class MlpOnDevice(nn.Module):
 
 
 def embedding_on_device(layer: Embedding, dtype: str = "float32") -> nn.Module:
-    """Return an embedding's device form, limited so that layers of type `dtype` can read it."""
+    """Return an embedding's device form; layers of type "float32" or "float16" can read it."""
     if isinstance(layer, FourierEmbedding):
         return FourierOnDevice(layer)
     return MlpOnDevice(layer, LARGEST_HALF if dtype == "float16" else math.inf)

@@ -28,7 +28,7 @@ N_LAYERS = 2
 
 
 class TargetAttention(nn.Module):
-    """Lets targets attend to each other in two encoder layers, at a cost of O(M^2)."""
+    """Lets M targets (B, M, D) attend to each other in two encoder layers, at a cost of O(M^2)."""
 
     def __init__(self, width: int, n_heads: int, feedforward: int = 128):
         super().__init__()
@@ -78,7 +78,8 @@ class JointHead(nn.Module):
         attention: Layers by which the targets exchange information: called with targets and mask.
         width: D, the width of an encoded target.
         n_outputs: Y, the number of outputs.
-        bounded, block: Settings of `JointGaussian`, described there.
+        bounded: Whether the covariance has a least diagonal, as described at `JointGaussian`.
+        block: Number of targets that a query predicts; 0 for any number.
         hidden: Width of the hidden layers.
     """
 
@@ -98,9 +99,9 @@ class JointHead(nn.Module):
         self.projector = mlp(width, hidden, n_outputs * RANK, 4)
 
     def forward(self, targets: Tensor, mask: Tensor | None = None) -> Prediction:
-        """Predict `mean`, `std` and `factor` of targets.
+        """Predict from targets (B, M, D) their `mean`, `std` and `factor`, as in `JointGaussian`.
 
-        Rows that mask (B, M) hides change no other row.
+        The mask (B, M) is True for real targets; the others change no prediction of these.
         """
         factor = self.projector(self.attention(targets, mask)).unflatten(-1, (-1, RANK))
         if mask is not None:

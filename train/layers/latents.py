@@ -55,7 +55,10 @@ class LatentsConfig(SizedConfig):
     def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
         """Build an attention layer between rows of this width.
 
-        `query_gain`, and W_q and W_k that start equal, are only for cross-attention.
+        Args:
+            cross: Whether rows attend to other rows than themselves. Only then `query_gain` is
+                used, and W_q and W_k start equal if latents are "inducing".
+            stack: Shape (K,) of a leading axis of K independent layers; () for a single layer.
         """
         return Attention(
             self.width,
@@ -69,7 +72,10 @@ class LatentsConfig(SizedConfig):
 
 @torch.no_grad()
 def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> Tensor:
-    """Return the initial values of n_sets sets of latents, (n_sets, L, D)."""
+    """Return the initial values of n_sets sets of latents, (n_sets, L, D).
+
+    Latents that are "inducing" embed inputs spread over the input range; "normal" ones are random.
+    """
     if config.latents == "normal":
         return torch.randn(n_sets, config.n_latents, config.width)
     if config.n_inputs == 1:  # an even grid, each set shifted by its share of one step
@@ -83,7 +89,7 @@ def first_latents(config: LatentsConfig, embedding: Embedding, n_sets: int) -> T
 
 
 class DecoderOnDevice(nn.Module):
-    """Runs the query layers, each of which attends to keys and values of its own in the cache.
+    """Runs the query layers, by which targets attend to keys and values of latents in the cache.
 
     The cache holds `keys_k` (B, H, D/H, L) and `values_k` (B, H, L, D/H) of each layer k.
     """

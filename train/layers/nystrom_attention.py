@@ -44,7 +44,7 @@ def pseudo_inverse(matrix: Tensor) -> Tensor:
 
 
 def center_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """Return the pseudo-inverse of the landmarks' attention to each other, (..., H, m, m)."""
+    """Return the pseudo-inverse (..., H, m, m) of the attention of landmarks (..., H, m, d)."""
     return pseudo_inverse(torch.softmax(landmark_queries @ landmark_keys.mT, -1))
 
 
@@ -83,8 +83,8 @@ def complete_segments(
 
     Args:
         positions: Position of each token in the stream, (B, R); below 0 where a row has no token.
-        segment_of: Number of the segment of each place in the grid, (n,).
-        end_of: Last place of the segment of each place, (n,).
+        segment_of: Number of the segment to which each place in the grid belongs, (n,).
+        end_of: Last place of that segment, for each place in the grid, (n,).
         window: n, the number of places in the grid.
 
     Returns:
@@ -122,7 +122,7 @@ def nystrom(
 
 
 def clustered(tokens: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Return m centres (H, m, d) of tokens (H, N, d), by k-means (Lloyd) with k-means++ starts."""
+    """Return m = n_clusters centres (H, m, d) of tokens (H, N, d): k-means++, then Lloyd's."""
     n_heads, n_tokens, _ = tokens.shape
     heads = torch.arange(n_heads)
     first = torch.randint(n_tokens, (n_heads, 1), generator=generator)

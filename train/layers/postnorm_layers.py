@@ -35,7 +35,7 @@ class PostNormLayer(nn.Module):
 
     Rows attend to themselves (`forward`), or to keys and values that were computed before, possibly
     of other rows (`step`). A boolean `visible` is True for what a row may see; it broadcasts to
-    (..., H, rows, N). The attention of a row that sees nothing is 0.
+    (..., H, rows, N), for H heads and N keys. The attention of a row that sees nothing is 0.
     """
 
     hidden = True
@@ -53,7 +53,7 @@ class PostNormLayer(nn.Module):
         self.last_norm = LayerNorm(width)
 
     def keys_values(self, rows: Tensor, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows (..., N, D) by head, each (..., H, N, D/H)."""
+        """Return keys and values of rows (..., N, D) by H heads, each (..., H, N, D/H)."""
         return split_heads(self.k(rows), self.n_heads), split_heads(self.v(rows), self.n_heads)
 
     def step(
@@ -66,7 +66,12 @@ class PostNormLayer(nn.Module):
     ) -> Tensor:
         """Return the layer's output (..., rows, D) for `rows`, whose queries come from `normal`.
 
-        Here `normal` is `rows` itself: the layer normalises after its additions.
+        Args:
+            rows: Rows that attend, (..., rows, D).
+            normal: The same rows: this layer normalises only after its additions.
+            keys: Keys by head, (..., H, N, D/H).
+            values: Values by head, (..., H, N, D/H).
+            visible: True for keys that a row may see; broadcasts to (..., H, rows, N).
         """
         queries = split_heads(self.q(normal), self.n_heads)
         mask = None
@@ -79,13 +84,13 @@ class PostNormLayer(nn.Module):
         return self.finish(rows, attended)
 
     def finish(self, rows: Tensor, attended: Tensor) -> Tensor:
-        """Return the layer's output for rows (..., rows, D) and what they attended to, by head."""
+        """Return the output (..., rows, D) for rows and their attention (..., H, rows, D/H)."""
         hidden = self.norm(rows + self.out(join_heads(attended)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
 
     def forward(self, rows: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Return the layer's output for rows (..., rows, D) that attend to each other."""
+        """Return the output for rows (..., rows, D) that attend to each other where `visible`."""
         return self.step(rows, rows, *self.keys_values(rows), visible)
 
 
@@ -116,7 +121,7 @@ class NormOnDevice(nn.Module):
 
 
 class PostNormOnDevice(nn.Module):
-    """Runs one layer over rows (B*rows, D), in the form that the module describes.
+    """Runs one post-norm layer over rows (B*rows, D), with constants folded for a device.
 
     Args:
         layer: The trained layer.
@@ -139,13 +144,13 @@ class PostNormOnDevice(nn.Module):
         self.last_norm = NormOnDevice(layer.last_norm, following)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows `normal` (B*N, D); keys of empty slots are hidden."""
+        """Return keys and values of rows `normal` (B*N, D); rows without a point are hidden."""
         return self.attention.keys_values(normal, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the layer's output for `rows`, whose queries come from `normal`, the same rows."""
+        """Return the output (B*rows, D) for `rows`; `normal` is the same, `slots` is not used."""
         attended = self.attention.attended(self.attention.queries(normal), keys, values)
         hidden = self.norm(torch.addmm(rows, attended, self.out))
         risen = torch.relu(self.up(hidden))

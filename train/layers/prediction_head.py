@@ -144,6 +144,6 @@ class HeadOnDevice(nn.Module):
         self.up, self.down = Affine(fold(head.norm, head.up)), Affine(exact(head.down))
 
     def forward(self, rows: Tensor, shape: Sequence[int]) -> Prediction:
-        """Return the prediction from rows (B*M, D), its tensors in the shape (B, M, ...)."""
+        """Return the prediction (B, M, ...) from rows (B*M, D); `shape` is (B, M)."""
         numbers = self.down(torch.relu(self.up(normalise(rows))))
         return self.outputs.prediction_of(numbers.view(*shape, -1))

@@ -29,7 +29,7 @@ class AttentionLayer(nn.Module):
         self.ff = FeedForward(width, feedforward)
 
     def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows (B, N, D), also of empty slots; `visible` is not used."""
+        """Return keys and values of rows (B, N, D), each (B, H, N, D/H); `visible` is not used."""
         return self.attention.keys_values(rows)
 
     def step(
@@ -37,7 +37,12 @@ class AttentionLayer(nn.Module):
     ) -> Tensor:
         """Return the layer's output (B, rows, D) for `rows`, whose queries come from `normal`.
 
-        Here `normal` is the same rows: this form normalises them itself.
+        Args:
+            rows: Rows that attend, (B, rows, D).
+            normal: The same rows: this form normalises them itself.
+            keys: Keys by head, (B, H, N, D/H).
+            values: Values by head, (B, H, N, D/H).
+            visible: True for keys that take part, (B, N).
         """
         queries = self.attention.queries(normal)
         rows = rows + self.attention.attend(queries, keys, values, visible)
@@ -66,13 +71,16 @@ class AttentionLayerOnDevice(nn.Module):
         self.ff = FeedForwardOnDevice(ff, torch.float32)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of normalised rows (B*N, D); keys of empty slots are hidden."""
+        """Return keys and values of normalised rows (B*N, D); rows without a point are hidden."""
         return self.attention.keys_values(normal, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the layer's output for `rows`; `normal` is the same rows, normalised."""
+        """Return the output (B*rows, D) for `rows`; `normal` are these, normalised.
+
+        `slots` is not used.
+        """
         queries = self.attention.queries(normal)
         after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
         return after

@@ -81,7 +81,8 @@ def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: i
     Args:
         x: Inputs of the points, (B, N, X), or their random projections, (B, N, 1).
         visible: True for points that exist, (B, N).
-        order: One of `ORDERS`.
+        order: "kd": by a k-d tree over all columns of x in turn; "axis": by one of them;
+            "projection": by the only one; "arrival": by the order in which the points came.
         branching: Number of parts that a k-d tree splits a block into, of equal size if all points
             exist.
         axis: Number of the input by which the order "axis" sorts.
@@ -227,7 +228,10 @@ class TransformerLayer(nn.Module):
         self.ff = FeedForward(width, feedforward)
 
     def forward(self, rows: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
-        """Return the layer's output for rows (..., n, D), where exists (..., n) is True."""
+        """Return the output for rows (..., n, D), where exists (..., n) is True.
+
+        The function `noise` applies dropout, in training.
+        """
         keys, values = self.attention.keys_values(rows)
         scores = self.attention.queries(rows) @ keys.mT  # (..., H, n, n)
         weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
@@ -288,7 +292,10 @@ class TreeAttention(nn.Module):
         return self.attention.queries(hidden).transpose(1, 2)
 
     def after(self, hidden: Tensor, attended: Tensor, noise: Noise = no_noise) -> Tensor:
-        """Return the layer's output for rows (B, M, D) and what they attended to, (B, M, D)."""
+        """Return the output for rows `hidden` and what they attended to, each (B, M, D).
+
+        The function `noise` applies dropout, in training.
+        """
         hidden = hidden + noise(self.attention.out(attended))
         return hidden + noise(self.ff(hidden))
 
@@ -300,7 +307,7 @@ def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
 
 
 class AggregatorOnDevice(nn.Module):
-    """Computes G nodes (G, D) from their children (G, b, D), as `TreeAttention` does."""
+    """Computes G nodes (G, D) from b children of each, (G, b, D), as `TreeAttention` does."""
 
     def __init__(self, layer: TransformerLayer):
         super().__init__()

@@ -15,7 +15,7 @@ class PointsModel(StreamingModel):
     buffer: PointBuffer
 
     def keep_points(self, config: Any, rows: Mapping[str, tuple[int, ...]]) -> None:
-        """Set up the buffer and what the contract declares of it, from the model's settings.
+        """Set up the buffer of points, and the attributes of the model that describe it.
 
         Args:
             config: Settings, of which sizes, `capacity` and `when_full` are taken.

@@ -30,7 +30,8 @@ from edgefold.train.models.device_form import DeviceForm
 class LatentsModel(StreamingModel):
     """Predicts targets from latents that encode the context; a base class.
 
-    Cache: `keys` and `values` of the K query layers, each (B, K, H, L, D/H).
+    Cache: `keys` and `values` of the latents, (B, K, H, L, D/H), for K query layers, by which the
+    targets read them.
     """
 
     config: Any
@@ -65,7 +66,10 @@ class LatentsModel(StreamingModel):
         raise NotImplementedError
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """Return the cache of a whole context at once, of any number of points, for training."""
+        """Return the cache of a context of N points x (B, N, X), y (B, N, Y), for training.
+
+        The mask (B, N) is True for real points.
+        """
         raise NotImplementedError
 
     def cache_of(self, latents: Iterable[Tensor]) -> Cache:
@@ -115,7 +119,7 @@ class JointLatentsModel(LatentsModel):
 
         Args:
             attention: Layers by which the targets of a query exchange information.
-            block: Number of targets that are predicted jointly; 0 for all of a query.
+            block: Number of targets that a query predicts jointly; 0 for any number.
         """
         del self.head_up, self.head_down
         c = self.config

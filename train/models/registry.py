@@ -52,7 +52,7 @@ DEFAULT = "cmanp"
 
 
 def model_class(name: str) -> type[StreamingModel]:
-    """Return the class that has a name of `MODELS`, or a user's own, as in `load_registered`."""
+    """Return the class of a model by its name in `MODELS`, or a user's own "file.py:Class"."""
     return load_registered("model", name, MODELS, StreamingModel)
 
 

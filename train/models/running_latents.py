@@ -35,7 +35,7 @@ class RunningLatentsModel(LatentsModel):
     1), the logarithm of its normaliser.
 
     Attributes:
-        context_attention: Attention to the points, with a stack of K.
+        context_attention: Attention of the latents to the points: K layers on a leading axis.
     """
 
     context_attention: Any
@@ -52,7 +52,16 @@ class RunningLatentsModel(LatentsModel):
         return empty_attention(latents, *shape)
 
     def scores_values(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H)."""
+        """Return scores and values of U points, which the latents read.
+
+        Args:
+            x: Inputs of the points, (B, U, X).
+            y: Outputs of the points, (B, U, Y).
+            mask: True for real points, (B, U); None if all are.
+
+        Returns:
+            Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H).
+        """
         if mask is not None:
             x, y = (torch.where(mask[..., None], points, 0.0) for points in (x, y))
         points = self.embedding.points(x, self.outputs.encoded(y))
@@ -65,7 +74,7 @@ class RunningLatentsModel(LatentsModel):
         return attend_further(state, *self.scores_values(x, y, mask)) if x.shape[1] else state
 
     def scores_at_once(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return scores and values of a whole context, in the shapes of `scores_values`."""
+        """Return scores and values of a whole context; arguments as in `scores_values`."""
         return self.scores_values(x, y, mask)
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:

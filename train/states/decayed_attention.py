@@ -82,29 +82,29 @@ def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> Sta
 
 
 def _per_latent(ages: Tensor, rates: Tensor) -> Tensor:
-    """Multiply ages (B, ...) by the rate of every latent: return (B, K, H, L, ...)."""
+    """Multiply ages (B, ...) by the latents' rates (K, H, L): return (B, K, H, L, ...)."""
     ages = ages.to(rates.dtype).reshape(len(ages), 1, 1, 1, *ages.shape[1:])
     return rates.reshape(*rates.shape, *(1,) * (ages.ndim - 4)) * ages
 
 
 def beside_a_silent_one(state: State) -> tuple[Tensor, Tensor]:
-    """Compute the two tensors that latents read from the state, with the silent event counted.
+    """Return what latents read from the state, with one more event, of score 0 and value 0.
 
-    They are the attention, (B, ..., L, D/H), and the logarithm of the count, (B, ..., L, 1).
+    It is the attention, (B, ..., L, D/H), and the logarithm of the sum of weights, (B, ..., L, 1).
     """
     log_count = state["log_count"]
     return state["attended"] * torch.sigmoid(log_count), F.softplus(log_count)
 
 
 class DecayedAttentionOnDevice(RunningAttentionOnDevice):
-    """Attends as this module describes, with sums that are not normalised and constants folded.
+    """Lets latents attend to events that lose weight with time, on a device; constants are folded.
 
-    State: `sums` (B, K*H, D/H + 1, L), of which the last row is the count, and `peak` (B, K*H, 1,
-    L), the logarithm of their scale: about the largest score that counts now, at least the silent
-    event's 0. Sums are kept divided by exp(peak).
+    State: `sums` (B, K*H, D/H + 1, L), of which the last row is the sum of weights, and `peak` (B,
+    K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least the
+    silent event's 0. Sums are kept divided by exp(peak).
 
     Args:
-        layer: Attention with a stack of K blocks.
+        layer: Attention layers of K blocks, with a leading axis of K.
         latents: Latents of each block, (K, L, D).
         rates: Rates of forgetting, (K, H, L), for one unit of time.
     """
@@ -146,7 +146,7 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
     def attended(self, state: State) -> Tensor:
         """Return the attention that the latents read, (B, K*H, D/H + 1, L).
 
-        The last row of each head is the logarithm of the count.
+        The last row of each head is the logarithm of the sum of weights.
         """
         weighted, count = state["sums"].split([self.head, 1], 2)
         total = count + torch.exp(-state["peak"])

@@ -58,10 +58,10 @@ def rates_of(half_lives: Sequence[float], n_latents: int) -> Tensor:
 
 
 def ages_of(points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the ages of points (B, U, ...) and their number, as if the last one had just come.
+    """Return the age of each of U points (B, U, ...), and how many of them are real.
 
-    The mask (B, U) is True for real points. Ages, in points, are (B, U), the number of real points
-    is (B, 1).
+    The age is the number of real points after a point, (B, U). The number of real points is (B, 1).
+    The mask (B, U) is True for real points.
     """
     real = torch.ones_like(points[..., 0]) if mask is None else mask.to(points.dtype)
     so_far = real.cumsum(1)
@@ -69,14 +69,22 @@ def ages_of(points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def aged(scores: Tensor, ages: Tensor, rates: Tensor) -> Tensor:
-    """Return scores (B, K, H, L, U) lowered by the ages (B, U) of their points."""
+    """Return scores (..., H, L, U) lowered by the rates (L,) times the ages (B, U) of U points."""
     return scores - rates[:, None] * ages[:, None, None, None]
 
 
 def attend_and_forget(
     state: State, scores: Tensor, v: Tensor, mask: Tensor | None, rates: Tensor
 ) -> State:
-    """Return the state of `attend_further` after points that age all points before them."""
+    """Return the state of `attend_further` after U points that age all points before them.
+
+    Args:
+        state: `attended` and `log_count`, as in `running_attention`.
+        scores: Scores of the points, (B, K, H, L, U), -inf where masked.
+        v: Values of the points, (B, K, H, U, D/H).
+        mask: True for real points, (B, U); None if all are.
+        rates: Number that a latent's scores lose at each point, (L,).
+    """
     ages, n_real = ages_of(v[:, 0, 0], mask)
     log_count = aged(state["log_count"], n_real, rates)
     before = {"attended": state["attended"], "log_count": log_count}
@@ -84,10 +92,10 @@ def attend_and_forget(
 
 
 class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
-    """Attends as this module describes, with sums that are not normalised and constants folded.
+    """Lets latents attend to points that lose weight with age, on a device; constants are folded.
 
     Args:
-        layer: Attention with a stack of K blocks.
+        layer: Attention layers of K blocks, with a leading axis of K.
         latents: Latents of each block, (K, L, D).
         rates: Number that a latent's scores lose at each point, (L,).
     """
@@ -137,7 +145,7 @@ class ForgettingAttentionOnDevice(RunningAttentionOnDevice):
         }
 
     def consolidate(self, state: State) -> State:
-        """Age the base by the recent points, add them to it, and empty the recent sums."""
+        """Let the sums of older points forget, add the recent sums to them, and empty these."""
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         forgotten = self.rates * state["recent_age"]
         next_peak = torch.maximum(base_peak - forgotten, peak)

@@ -41,9 +41,10 @@ class PointBuffer:
 
     Attributes:
         capacity: Number of points that can be held.
-        when_full: One of `WHEN_FULL`, for a point that finds the buffer full.
+        when_full: How a full buffer takes a point: "refuse", "overwrite" the oldest one, or
+            "reservoir", a random sample of all points.
         rows: Shape of one row of each state tensor, by the tensor's name.
-        axis: Axis of a tensor along which the slots lie; streams are axis 0.
+        axis: Axis of a tensor along which the slots (places of rows) lie; streams are axis 0.
     """
 
     capacity: int
@@ -64,7 +65,7 @@ class PointBuffer:
 
     @property
     def rings(self) -> dict[str, Ring]:
-        """Return how a device writes a row of each tensor, by the tensor's name."""
+        """Return for each tensor's name at which place of it a device writes a new row."""
         ring = Ring(self.axis, slot=SLOT) if self.is_reservoir else Ring(self.axis, COUNT)
         return dict.fromkeys(self.rows, ring)
 
@@ -108,7 +109,7 @@ class PointBuffer:
         return written
 
     def visible(self, state: State) -> Tensor:
-        """Return which slots hold a point, True or False, (B, slots)."""
+        """Return True for each slot (place of a row) that holds a point, else False, (B, slots)."""
         n_slots = self.capacity + self.is_reservoir
         held = state[COUNT].clamp(max=self.capacity)
         return torch.arange(n_slots, device=held.device)[None] < held[:, None]

@@ -63,6 +63,8 @@ def scores_values(
 ) -> tuple[Tensor, Tensor]:
     """Compute scores and values of embedded points (B, U, D) for latents (K, L, D).
 
+    The mask (B, U) is True for real points.
+
     Returns:
         Scores (B, K, H, L, U), -inf where masked, and values (B, K, H, U, D/H).
     """
@@ -75,11 +77,11 @@ def scores_values(
 
 
 def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
-    """Return the state after more points: the paper's rolling average in its stable form.
+    """Return the state, `attended` and `log_count`, after U more points.
 
-    That is the second display of section 3.1.1. Scores are (B, ..., L, U), -inf where masked, and
-    values (B, ..., U, D/H). `log c' = log c + softplus(t)` is written as logaddexp, which is the
-    same and also holds for the empty state.
+    It is the paper's rolling average (section 3.1.1, second display). Scores are (B, ..., L, U),
+    -inf where masked, and values (B, ..., U, D/H). `log c' = log c + softplus(t)` is written as
+    logaddexp, which is the same and also holds for the empty state.
     """
     log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
     share = torch.exp(state["log_count"] - log_count)
@@ -100,10 +102,7 @@ def attend_at_once(scores: Tensor, v: Tensor) -> Tensor:
 
 
 def merged(left: State, right: State) -> State:
-    """Return the state after the points of both streams; their order does not matter.
-
-    Running attention is a commutative monoid.
-    """
+    """Join the states of two streams: return the state after the points of both, in any order."""
     log_count = torch.logaddexp(left["log_count"], right["log_count"])
     attended = sum(
         torch.exp(side["log_count"] - log_count) * side["attended"] for side in (left, right)
@@ -113,14 +112,14 @@ def merged(left: State, right: State) -> State:
 
 
 class RunningAttentionOnDevice(nn.Module):
-    """Lets the latents of K blocks attend to the points, with the two-level state of this module.
+    """Lets the latents of K blocks attend to points, with sums of recent and of older points.
 
     The fixed queries are constants. One matrix makes all blocks' keys and one all values. The
     values of each head end with the constant 1, so that the attention's normaliser is one more
     feature of its sum.
 
     Args:
-        layer: Attention with a stack of K blocks.
+        layer: Attention layers of K blocks, with a leading axis of K.
         latents: Latents of each block, (K, L, D).
     """
 
@@ -188,7 +187,7 @@ class RunningAttentionOnDevice(nn.Module):
         }
 
     def consolidate(self, state: State) -> State:
-        """Add the recent sums to the base by compensated summation, and empty the recent sums."""
+        """Add the recent sums to those of older points by compensated sums, and empty them."""
         sums, peak, base, rest, base_peak = (state[name] for name in STATE)
         next_peak = torch.maximum(base_peak, peak)
         keep = torch.exp(base_peak - next_peak)  # exactly 1 unless the peak rose

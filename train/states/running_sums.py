@@ -29,7 +29,9 @@ RECENT, BASE, REST = "recent_sums", "base_sums", "rest_sums"
 
 
 def accumulated(base: Tensor, rest: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-    """Add `added` to a pair of floats; return the new pair, whose sum is base + rest + added.
+    """Add `added` to a float32 number and its rest, the part that float32 rounds off.
+
+    Return the new pair, whose sum is base + rest + added.
 
     TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is base + added, exactly.
     """
@@ -48,7 +50,7 @@ def empty_sums(*shape: int) -> State:
 
 
 def consolidated(state: State) -> State:
-    """Return the same sums with all of them in the base and its rest, and none in `recent_sums`."""
+    """Return the state with its recent sums added to the base and its rest, and set to 0."""
     base, rest = accumulated(state[BASE], state[REST], state[RECENT])
     # zeros_like would be a constant, kept in memory
     return {RECENT: state[RECENT] * 0.0, BASE: base, REST: rest}

@@ -66,7 +66,7 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """Return how often each of K bootstraps draws each slot of a buffer: floats (B, K, N).
+    """Return how often each of K bootstraps draws the point in each slot: floats (B, K, N).
 
     The numbers are those of `bootstrap_weights`; given their sum, they are distributed as in a
     resampling. A bootstrap that draws no point at all becomes the context itself.
@@ -82,9 +82,9 @@ def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """Draw a slot that holds a point for each slot of K bootstraps: integers (B, K, N).
+    """Draw, for each of the N slots in K bootstraps, the slot of a point: integers (B, K, N).
 
-    The arguments are those of `bootstrap_counts`; points are in the first slots.
+    The arguments are those of `bootstrap_counts`. The first slots of a buffer hold its points.
     """
     bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
     slot = torch.arange(visible.shape[1], device=visible.device)

@@ -63,7 +63,7 @@ class TaskStreams:
     """Holds streams of a task that calibrate a narrow precision and streams that measure its cost.
 
     Attributes:
-        calibration: Streams that set the number ranges.
+        calibration: Streams that set the ranges of numbers in the narrow precision.
         scored: Episodes that show the cost, by name; empty where nothing can be scored.
         calibrated_on, measured_on: Descriptions in words of the streams in `calibration` and in
             `scored`.
@@ -248,7 +248,7 @@ def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:
     """Return the first task of a batch as a stream in raw units.
 
     Args:
-        batch: Tasks in scaled units; context points that the mask hides are left out.
+        batch: Tasks in scaled units; context points whose mask is False are left out.
         described: The task's description with shift and scale of x and y, where it has them.
     """
     seen = slice(None) if batch.mask is None else batch.mask[0]

@@ -84,12 +84,10 @@ class CopyTask(Task):
         return {"name": self.name, "length": self.length}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Draw a batch of sequences; half of the batches hold only the middle of each sequence.
-
-        The middle has 8 tokens or more.
+        """Draw sequences; half of the batches hold only their middles, of 8 tokens or more.
 
         A model that has not yet learned where to look finds it sooner among few tokens; without
-        them the training of N = 256 stays for long where every digit is equally likely.
+        such batches, training with N = 256 stays for long where every digit is equally likely.
         """
         batch, half = self.evaluation_batch(n_tasks, generator), self.length // 2
         n_shorter = max(0, half.bit_length() - 3)

@@ -43,7 +43,7 @@ def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) ->
         x: The points, (B, n, 1).
         length: Length scale of each process, (B, 1, 1), in units of x.
         signal_std: Standard deviation of each process, (B, 1, 1).
-        kernel: Name of the covariance function.
+        kernel: Covariance function: "rbf", or "matern52" for Matern 5/2.
     """
     distance = (x - x.mT).abs() / length
     if kernel == "rbf":
@@ -57,9 +57,9 @@ def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) ->
 def draw_functions(
     n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Draw points x and noisy values y of n_tasks random functions, each (B, n, 1).
+    """Draw points x and noisy values y of n_tasks = B random functions, each (B, n, 1).
 
-    They are computed in float64 and returned in float32.
+    `kernel` is "rbf" or "matern52". The results are float32, computed in float64.
     """
 
     def uniform(*shape: int, low: float, high: float) -> Tensor:
@@ -157,7 +157,7 @@ class GpTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """Return RBF streams that set the number ranges, and streams of both kernels to score.
+        """Return RBF streams to set a narrow precision's ranges, and ones of both kernels to score.
 
         Matern 5/2 sets no ranges, so that it is as foreign to them as it was to training.
         """
@@ -187,7 +187,7 @@ def score_gp(
 
     Args:
         model: The model, in evaluation mode.
-        kernel: Name of the covariance function.
+        kernel: Covariance function: "rbf", or "matern52" for Matern 5/2.
         n_batches: Number of batches.
         batch: Number of functions of a batch.
         seed: Seed of the batches; training draws with other seeds.

@@ -65,12 +65,12 @@ class _Rail:
     step_w: float | None
 
     def read_current(self) -> float:
-        """Return the current in A, or the power in W where the driver multiplies."""
+        """Return the current in A; of a driver that shows power only (iio), the power in W."""
         unit = "milliwatts" if self.voltage is None else "milliamperes"
         return read_number(self.current, unit) / 1e3
 
     def read_voltage(self) -> float:
-        """Return the voltage in V, or 1 where the driver multiplies."""
+        """Return the voltage in V; 1 for a driver that shows power only (iio)."""
         return 1.0 if self.voltage is None else read_number(self.voltage, "millivolts") / 1e3
 
 

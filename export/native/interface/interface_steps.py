@@ -26,7 +26,7 @@ GENERATOR = "edgefold native 1"
 
 
 def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
-    """Return the C texts of the steps, by the word of the templates that they replace."""
+    """Return the C texts of the steps, by the word that each replaces in a template of C."""
     m = struct.manifest
     every = m.consolidate_every
     graphs = [g for g in m.graphs.values() if g.step != "query"]
@@ -78,7 +78,11 @@ def _scaled(word: str, scaling: Scaling) -> str:
 
 
 def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, lead: str) -> str:
-    """Return C statements that copy the caller's rows into a graph's inputs and mask the rest."""
+    """Return C statements that copy the caller's rows into a graph's inputs and mask the rest.
+
+    `start` and `count` are C expressions of the first row and of the number of rows; `lead` is the
+    space in front of each statement.
+    """
     lines = []
     for role, word in SCALED.items():
         if member := struct.only(graph, role):
@@ -95,7 +99,10 @@ def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, l
 
 
 def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]:
-    """Return C statements that run a graph on the current side of the state."""
+    """Return C statements that run a graph on the state's current copies.
+
+    `sides` is a C expression: bit G says which copy of the tensors of group G is current.
+    """
     graph, lines = function.graph, []
     now, following = (
         {struct.group_of[t.of] for t in tensors if t.role == "state" and struct.is_pair(t.of)}
@@ -109,7 +116,7 @@ def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]
 
 
 def _compute(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
-    """Return the C function that runs a step on the current side and checks its outputs."""
+    """Return the C function that runs a step on the state's current copies, and checks outputs."""
     lines = _run(struct, function, "sides")
     if "sides" not in "".join(lines):
         lines.insert(0, "    (void)sides;")
@@ -154,7 +161,10 @@ def _answer(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
 
 
 def _told(struct: StreamStruct, graph: Graph, n: str) -> list[str]:
-    """Return C statements that write the predictions of n targets to the caller, in raw units."""
+    """Return C statements that write predictions to the caller, in raw units.
+
+    `n` is a C expression of the number of targets.
+    """
     lines = []
     for tensor, source in zip(struct.manifest.prediction_tensors, struct.given(graph), strict=True):
         member, unscale = struct.predictions[tensor.name], c_identifier(tensor.unscale)

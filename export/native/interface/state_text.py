@@ -22,7 +22,7 @@ ALIGNMENT = 64
 
 
 def state_words(struct: StreamStruct) -> dict[str, Any]:
-    """Return the C texts of the state, by the word of the templates that they replace."""
+    """Return the C texts of the state, by the word that each replaces in a template of C."""
     m = struct.manifest
     constants, initial = _initial(struct)
     return {
@@ -36,7 +36,7 @@ def state_words(struct: StreamStruct) -> dict[str, Any]:
 
 
 def ring_places(struct: StreamStruct) -> dict[str, tuple[int, int]]:
-    """Return where loading a snapshot keeps each ring in the arena: its (first, last + 1) byte."""
+    """Return where in the arena (working memory) a load keeps each ring: (first, last + 1) byte."""
     places, end = {}, 0
     for tensor in struct.manifest.state:
         if tensor.ring is not None:
@@ -79,7 +79,7 @@ def _initial(struct: StreamStruct) -> tuple[str, str]:
 
 
 def _written_row(struct: StreamStruct, ring: StateTensor) -> str:
-    """Return the C statement that writes the new row of a ring to its place."""
+    """Return the C statement that writes a ring's new row to its place among the last rows."""
     m, axis = struct.manifest, ring.ring
     assert axis is not None
     length, n_blocks = ring.shape[axis], math.prod(ring.shape[:axis])
@@ -98,7 +98,10 @@ def _written_row(struct: StreamStruct, ring: StateTensor) -> str:
 
 
 def _listed(struct: StreamStruct) -> dict[str, str]:
-    """Return C texts: a snapshot's list, which tensors must be finite, what a load copies."""
+    """Return C texts on a snapshot, by the word that each replaces in a template of C.
+
+    They list its tensors, check that these are finite, and copy rings that were loaded.
+    """
     m, places = struct.manifest, ring_places(struct)
     listed, judged, taken = [], [], []
     for i, tensor in enumerate(sorted(m.state, key=lambda t: t.name)):

@@ -121,12 +121,12 @@ class StreamStruct:
 
     @property
     def all_sides(self) -> int:
-        """Return a number in which the bits of all groups are set."""
+        """Return a number in which the bit of each group (tensors written together) is set."""
         return sum({1 << group for group in self.group_of.values()})
 
     @property
     def by_size(self) -> list[Member]:
-        """Return all members except predictions and commits, in their order in memory."""
+        """Return all members (arrays) except predictions, in their order in memory."""
         kinds = (self.state, self.rows, self.cache, self.staged)
         members = [member for kind in kinds for member in kind.values()]
         return sorted(members, key=lambda member: -np.dtype(member.dtype).itemsize)
@@ -150,7 +150,10 @@ class StreamStruct:
         return -8 * (-(sum(m.n_bytes for m in members) + 2 * COMMIT_BYTES + 1) // 8)
 
     def arguments(self, graph: Graph) -> list[str]:
-        """Return the C arguments of a graph's function; now_G and next_G are sides of group G."""
+        """Return the C arguments of a graph's function.
+
+        now_G and next_G are the numbers of the read and the written copy of tensors of group G.
+        """
         texts = []
         for tensors, word in ((graph.inputs, "now"), (graph.outputs, "next")):
             for tensor in tensors:
@@ -176,13 +179,16 @@ class StreamStruct:
         return [members[tensor.name] for tensor in self.manifest.prediction_tensors]
 
     def slots_of(self, ring: StateTensor) -> Member:
-        """Return the member into which the learning step writes the places of a ring's rows."""
+        """Return the member (array) into which a step writes where each stream's new row goes.
+
+        The rows are those of `ring`, a state tensor that holds the last rows.
+        """
         graph = self.manifest.learns_from[0]
         names = (t.name for t in graph.with_role("slot") if t.of == ring.slot)
         return self.staged[graph.name, next(names)]
 
     def is_pair(self, name: str) -> bool:
-        """Return whether a state tensor has two sides; a ring has one."""
+        """Return whether a state tensor has two copies; a ring (of the last rows) has only one."""
         return self.state[name].sides > 1
 
 

@@ -70,7 +70,10 @@ def loop_text(loop: Loop) -> list[str]:
 def _assigned(
     assignment: Assignment, indices: str, strides: Mapping[Shape, Shape], local: dict[View, str]
 ) -> str:
-    """Return the C text of an assignment; add the variable to `local` if it makes a local one."""
+    """Return an assignment as C text; a local variable is added to `local`.
+
+    The other arguments are those of `expression_text`.
+    """
     value = expression_text(assignment.expression, indices, strides, local)
     target = assignment.target
     if assignment.local:

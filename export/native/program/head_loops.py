@@ -38,7 +38,10 @@ def nested(statements: Sequence[Statement]) -> list[Statement]:
 def _home(
     statement: Loop | KernelCall, runs: Sequence[list[Loop | KernelCall]]
 ) -> list[Loop | KernelCall] | None:
-    """Return the last run that a statement may join without passing a run it depends on."""
+    """Return the last run (statements that go slice by slice) that a statement may join.
+
+    It cannot pass a run on which it depends; None if there is no run to join.
+    """
     n = _first_axis(statement)
     for run in reversed(runs):
         if n > 1 and n == _first_axis(run[0]) and _slices([*run, statement]) is not None:
@@ -54,7 +57,7 @@ def _first_axis(statement: Loop | KernelCall) -> int:
 
 
 def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> bool:
-    """Return whether a statement must stay behind a run, as one writes what the other uses."""
+    """Return whether a statement must stay behind others, as one writes what the other uses."""
     written = set[Buffer]().union(*(s.writes for s in run))
     touched = written.union(*(s.reads for s in run))
     return bool(statement.reads & written or statement.writes & touched)
@@ -97,7 +100,10 @@ def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
 
 
 def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statement]:
-    """Return a run as one nest, or its own statements where a nest saves no memory."""
+    """Return statements as one loop over slices, or as they are where that saves no memory.
+
+    `users` counts the statements that use each buffer.
+    """
     inside = Counter(b for statement in run for b in statement.reads | statement.writes)
     spans = _slices(run) if len(run) > 1 else None
     private = {

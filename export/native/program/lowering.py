@@ -191,7 +191,7 @@ RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mod
 
 
 def c_name(name: str) -> str:
-    """Return a name of a graph as a C identifier that the function's text does not use."""
+    """Return a name of a graph as a C identifier that means nothing else in the function's text."""
     text = c_identifier(name)
     text = text if text[:1].isalpha() else f"v{text}"
     reserved = (
@@ -312,7 +312,8 @@ def _place_parts(lowering: Lowering, node: onnx.NodeProto, results: set[str]) ->
 def elementwise(template: str, cost: int) -> Rule:
     """Return the rule of an operator that computes each element from those at the same place.
 
-    `cost` is counted in additions. An argument that the template names twice is computed once.
+    `template` is C text in which `{k}` stands for argument k; one that it names twice is computed
+    once. `cost` is counted in additions.
     """
     twice = {index for index in range(3) if template.count(f"{{{index}}}") > 1}
 
@@ -330,7 +331,7 @@ def elementwise(template: str, cost: int) -> Rule:
 
 
 def with_attributes(rule: Rule, **covered: Any) -> Rule:
-    """Return a rule that refuses a node if its attributes have other values than these."""
+    """Return a rule that refuses a node whose attributes have other values than `covered`."""
 
     def checked(lowering: Lowering) -> None:
         for name, value in covered.items():

@@ -104,7 +104,10 @@ Expression = View | Literal | Apply | Pick
 
 
 def apply(template: str, cost: int, *arguments: Expression) -> Apply:
-    """Return an operation on expressions; its cost is `cost` and the cost of its arguments."""
+    """Return an operation on expressions; its cost is `cost` and the cost of its arguments.
+
+    `template` is C text in which `{k}` stands for argument k.
+    """
     cost += sum(a.cost for a in arguments if not isinstance(a, View))
     size = 1 + sum(a.size if isinstance(a, Apply) else 2 for a in arguments)
     return Apply(template, arguments, cost, size)

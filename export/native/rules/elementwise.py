@@ -23,7 +23,7 @@ DEAR, FUNCTION = 4, 10
 
 
 def _chain(template: str) -> Rule:
-    """Return the rule of an operator with any number of arguments, which are joined in turn."""
+    """Return the rule that joins any number of arguments in turn by C text, as "({0} + {1})"."""
 
     def rule(lowering: Lowering) -> None:
         shape = lowering.shape
@@ -43,13 +43,16 @@ def _by_type(whole: Rule, floats: Rule) -> Rule:
 
 
 def _wrapping(operator: str) -> Rule:
-    """Return the rule of + - or *, whose integers wrap as in onnxruntime; C needs unsigned ones."""
+    """Return the rule of +, - or *, whose integers wrap as in onnxruntime (unsigned in C)."""
     wrapped = integers(f"((uint64_t){{0}} {operator} (uint64_t){{1}})", 1)
     return _by_type(wrapped, elementwise(f"({{0}} {operator} {{1}})", 1))
 
 
 def integers(template: str, cost: int) -> Rule:
-    """Return a rule that computes integers in 64 bits, then converts them to the node's type."""
+    """Return a rule that computes integers in 64 bits by C text as "edgefold_abs_int({0})".
+
+    The result is converted to the node's type; `cost` is counted in additions.
+    """
 
     def rule(lowering: Lowering) -> None:
         elementwise(f"(({C_TYPES[lowering.dtype]}){template})", cost)(lowering)
@@ -121,7 +124,7 @@ def _cast(lowering: Lowering) -> None:
 
 
 def _wave(name: str) -> Rule:
-    """Return the rule of sine or cosine, which one call computes for all elements.
+    """Return the rule of "sin" or "cos", which one call computes for all elements.
 
     Large arguments are computed in another way than small ones.
     """
@@ -179,7 +182,7 @@ def _dequantize(lowering: Lowering) -> None:
 
 
 def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
-    """Return a scale or zero point: one number, or one for each place on the node's axis."""
+    """Return input `index`, a scale or zero point, broadcast along the node's axis of `value`."""
     if not lowering.has(index):
         return Literal("0")
     array = lowering.constant(index)

@@ -106,7 +106,10 @@ def _pad(lowering: Lowering) -> None:
 def _padded(
     lowering: Lowering, value: Value, axis: int, before: int, after: int, mode: str
 ) -> Value:
-    """Return a value in new memory that is longer along one axis, filled according to `mode`."""
+    """Return a value in new memory, `before` and `after` elements longer along one axis.
+
+    `mode` says what fills them: "constant", "reflect" or "edge".
+    """
     n = value.shape[axis]
     shape = (*value.shape[:axis], before + n + after, *value.shape[axis + 1 :])
     name = c_name(lowering.node.output[0])

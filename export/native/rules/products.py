@@ -134,7 +134,10 @@ def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
 
 
 def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
-    """Return the node's second input, times alpha, as the factor of a batch of products."""
+    """Return the node's second input, times alpha, as right factor of products.
+
+    `batch` is the shape of the axes in front of the matrices.
+    """
     name = lowering.node.input[1]
     turned = lowering.node.op_type == "Gemm" and lowering.attribute("transB", 0)
     narrow = lowering.narrow.get(name)

@@ -78,7 +78,16 @@ def _combine(kind: str, dtype: str) -> str:
 def _over_rows(
     lowering: Lowering, turned: Value, lead: Shape, n: int, into: Value, kind: str
 ) -> None:
-    """Reduce an axis of length n that lies outside of one that stays: whole rows are joined."""
+    """Reduce by expressions that join whole rows, where the last axis of the value stays.
+
+    Args:
+        lowering: The graph and the node.
+        turned: The value, its reduced axes last.
+        lead: Shape of the axes that stay.
+        n: Number of elements of which each result is made.
+        into: Memory for the results, of shape `lead`.
+        kind: "sum", "max" or "min".
+    """
     program, name = lowering.program, c_name(lowering.node.output[0])
     flat = turned.reshaped((*lead, n))
     if flat is None:
@@ -99,7 +108,10 @@ def _over_rows(
 
 
 def _within_rows(lowering: Lowering, flat: Value, into: Value, kind: str) -> None:
-    """Reduce the innermost axis: a kernel passes along each row."""
+    """Reduce the last axis of `flat` to `into`: a kernel passes along each row.
+
+    `kind` is "sum", "max" or "min".
+    """
     lead, n = flat.shape[:-1], flat.shape[-1]
     suffix = "" if flat.dtype == "float32" else "_int"
     if flat.dtype not in ("float32", "int64"):

@@ -206,7 +206,7 @@ def _name(files: Iterable[str]) -> str:
 def _compile(
     files: Mapping[str, str], compiler: Compiler, folder: Path, more: Sequence[str]
 ) -> list[Path]:
-    """Write the files into a folder, compile each `.c`, and return the object files."""
+    """Write files into a folder, compile each `.c` with the flags `more`; return the objects."""
     for name, text in files.items():
         (folder / name).write_text(text)
     objects = []

@@ -48,7 +48,8 @@ class Library:
         path: The library's file.
         key: The bundle and the processor for which it was built.
         facts: "library" (SHA-256), "n_bytes", "features" of the processor, and the builder's
-            "generator", "compiler", "flags", "proof", "step_s".
+            "generator", "compiler", "flags", "proof" (worst error and tolerance of the check) and
+            "step_s" (seconds of each step).
         reason: The reason why the library is not used; "" if it is used.
     """
 

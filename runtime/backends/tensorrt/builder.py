@@ -249,7 +249,12 @@ def _attach_timing(config: Any, earlier: bytes) -> Any:
 
 
 def _describe(error: Any, logged: list[str]) -> str:
-    """Describe an error of the parser: which node and operator it refused, and why."""
+    """Describe the node and operator that TensorRT's parser refused, and why.
+
+    Args:
+        error: The parser's error.
+        logged: The lines that TensorRT logged, which name a file that could not be opened.
+    """
     reason = f"{error.code().name}: {' '.join(error.desc().split())}"
     if error.node() < 0:  # the file itself; the log names what could not be opened
         said = [line for line in logged if "Failed to open" in line]

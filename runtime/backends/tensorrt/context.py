@@ -34,7 +34,8 @@ class GraphContext:
         name: The graph's name.
         engine: The graph's engine.
         scratch: Address and size in bytes of the scratch memory that all contexts use in turn.
-        staged: The blocks of the graph's staged inputs and staged outputs.
+        staged: The blocks of the inputs and of the outputs that the host writes or reads at every
+            step.
         driver: The object that makes the calls of CUDA and TensorRT.
         stream: The CUDA stream on which work is enqueued.
         resources: The stack to which the calls that release context and CUDA graphs are added.

@@ -74,9 +74,9 @@ class CudaBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Describes the block that holds a graph's staged inputs, or its staged outputs.
+    """Describes the pinned block that holds a graph's staged inputs, or its staged outputs.
 
-    The block is empty for a graph without such tensors.
+    Staged are the tensors that the host writes or reads at every step; without any it is empty.
 
     Attributes:
         host: The pinned block, as bytes.
@@ -114,12 +114,12 @@ class DeviceMemory:
         return address
 
     def tensor(self, tensor: StateTensor | Tensor) -> CudaBuffer:
-        """Allocate device memory for a tensor of state, cache or row."""
+        """Allocate device memory for a tensor of the state or cache, or for a new row."""
         self._largest = max(self._largest, n_bytes_of(tensor))
         return CudaBuffer(self, tensor, self.allocate(n_bytes_of(tensor)))
 
     def stage(self, tensors: Sequence[Tensor]) -> tuple[Staged, dict[str, Array]]:
-        """Allocate one pinned block for a graph's staged tensors.
+        """Allocate one pinned block for tensors that the host writes or reads at every step.
 
         Returns:
             The block, and each tensor's part of it as an array on the host, filled with 0, by name.

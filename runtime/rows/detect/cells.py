@@ -22,7 +22,8 @@ from edgefold.runtime.rows.row_format import RowFormat
 
 Kind = Literal["date", "time of day", "number", "text", "empty"]
 MOST = 0.9
-"""The share of a column's cells that must be dates or times of the day, for it to be a clock."""
+"""The share of a column's cells that must be dates, or times of the day, for the column to count as
+one of dates or of times of the day."""
 TIME_OF_DAY = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?", re.ASCII)
 FRACTION = {sign: re.compile(rf"[+-]?\d*{re.escape(sign)}\d+", re.ASCII) for sign in ".,"}
 
@@ -33,7 +34,7 @@ class Cells:
 
     Attributes:
         name: The name of the column.
-        kind: The kind of content that most cells have.
+        kind: The kind of most cells: "date", "time of day", "number", "text" or "empty".
         times: The dates, in seconds since 1970, or the numbers that were read from the cells, in
             the order of the lines; empty for the other kinds.
         texts: The texts of all cells, without spaces around them; "" where a line is too short.
@@ -130,8 +131,8 @@ def joined(date: str, clock: str) -> str:
 def _forms_of(texts: Sequence[str], given: str | None) -> tuple[str | None, ...]:
     """Return the time formats that read at least 90 % of the texts as dates, the likeliest first.
 
-    None as a format stands for the forms that need none. The result is empty if the texts are not
-    dates.
+    If the user gave a format (`given`), only this one is tried. None as a format stands for the
+    forms of dates that need none. The result is empty if the texts are not dates.
     """
     if given is not None:
         return (given,) if _share(texts, lambda text: is_date(text, given)) >= MOST else ()

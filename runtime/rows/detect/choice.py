@@ -1,4 +1,4 @@
-"""Choose the clock and the sensors among the columns of a table.
+"""Choose which columns of a table are its clock (the time of each row) and which are sensors.
 
 The clock is the column, or the two columns, that hold the time of each row.
 
@@ -49,7 +49,7 @@ class Choice:
     Attributes:
         time: The name of the column of times, or the names of the columns of the date and the time
             of the day; empty if the times are the numbers of the rows.
-        clock: What the times are.
+        clock: The kind of times: "dates", "unix time", "numbers", or "rows" without such a column.
         unit_s: The length of one unit of unix time in seconds; 1 for all other clocks.
         time_format: How the dates are written, as for `--time-format`; None for the default forms.
         values: The names of the columns of values.
@@ -181,7 +181,12 @@ class _Clock:
 
 
 def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
-    """Return the clock that the column `cells`, which the user named, makes.
+    """Make the clock from the column that the user named; see `_dates` and `_numbers`.
+
+    Args:
+        cells: The column that the user named.
+        columns: The columns of the table, of which one may hold times of the day.
+        source: The input's name, for messages.
 
     Raises:
         DataError: The column holds neither dates nor numbers.
@@ -226,9 +231,9 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
 
 
 def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
-    """Return the clock that a column of dates makes.
+    """Make the clock from a column of dates.
 
-    If another column holds times of the day and the dates have none, both make the clock together.
+    If the dates have no times of the day and one of `columns` has, both make the clock together.
     """
     notes: tuple[str, ...] = ()
     form = cells.forms[0]
@@ -249,7 +254,7 @@ def _dates(cells: Cells, columns: Sequence[Cells]) -> _Clock:
 
 
 def _numbers(cells: Cells) -> _Clock:
-    """Return the clock that a column of numbers makes: a count since 1970, or any other numbers."""
+    """Make the clock from a column of numbers: a count since 1970, or any other numbers."""
     unit, backward = _unit_of(cells), _is_backward(cells)
     if unit is None:
         return _Clock((cells.name,), "numbers", is_backward=backward)
@@ -265,7 +270,7 @@ def _is_backward(cells: Cells) -> bool:
 def _unit_of(cells: Cells) -> tuple[float, str] | None:
     """Return the unit (seconds, name) in which numbers count since 1970; None if they do not.
 
-    The size of the middle number decides, which must lie in the years 1985 to 2128.
+    The median of the numbers decides: in the unit, it must lie in the years 1985 to 2128.
     """
     middle = sorted(cells.times)[len(cells.times) // 2]
     return next((unit for unit in UNITS if SINCE_S <= middle * unit[0] <= UNTIL_S), None)
@@ -293,7 +298,10 @@ def _naming(clock: _Clock, columns: Sequence[Cells]) -> str:
 
 
 def _sensors(columns: Sequence[Cells], values: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Return the names of the columns of values, and notes that say why others are left out."""
+    """Return the names of the columns of values, and notes that say why others are left out.
+
+    If the user named such columns (`values`), these are returned, without notes.
+    """
     if values:
         return list(values), []
     taken, left = [], []

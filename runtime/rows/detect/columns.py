@@ -96,7 +96,7 @@ class TableColumns(Columns):
         return is_data(field, self.format.time_format)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
-        """Find the chosen columns in the header of a later part of the input.
+        """Find the chosen columns in `fields`, the header of a later part of the input `source`.
 
         Raises:
             DataError: A column is not in the header.
@@ -129,7 +129,10 @@ class TableColumns(Columns):
         return SensorsRow(line, (), (), tuple(parts))
 
     def _time(self, cells: list[str], line: int) -> tuple[float, str]:
-        """Return the time of a line, and the text that writes it, from the cells of its clock."""
+        """Return the time of a line as a number and as text, from the cells of the time columns.
+
+        In a table without such columns, the time is the row's number.
+        """
         if not cells:
             number = line - self.n_before
             return float(number), str(number)
@@ -238,7 +241,7 @@ def find_table(
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Choose the columns of a table by its first lines; the table that is returned has only these.
+    """Choose the columns of a table by its first lines, and return a table of only these lines.
 
     Args:
         lines: The first lines, with their ends.

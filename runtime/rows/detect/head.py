@@ -99,7 +99,7 @@ def _text(line: bytes) -> str | None:
 
 
 def _older(raw: list[bytes]) -> list[tuple[int, str]]:
-    """Read the lines before the first UTF-8 line as `OLDER`, and return their numbers and texts.
+    """Decode the lines above the first UTF-8 line as `OLDER`; return their numbers and texts.
 
     Old programs of Windows write such lines, for example a header with °C. Blank lines and lines
     with control characters are left out.

@@ -42,9 +42,9 @@ their parts may be larger."""
 N_FIRST = 60
 """The number of rows that are scored before the first alarm."""
 GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
-"""The factor by which the allowed rate follows the alarms that came, and bounds. The allowed rate
-is multiplied by exp(GUARD * d * |d|), where d is the number of alarms that the stated rate allows
-minus the number that came, kept between the bounds."""
+"""Set how the allowed rate follows the alarms that came: it is multiplied by exp(GUARD * d * |d|),
+where d, kept between the bounds, is the number of alarms that the stated rate allows minus the
+number that came."""
 INCIDENT, LEARNING = 5, 30
 """The number of rows in which a level shift must show, and the number of rows in which the model
 then learns the new level without alarm."""
@@ -123,7 +123,7 @@ class Watch(KeptNumbers):
             quantiles: The forecast quantiles, an odd number with the median in the middle.
             log_density: The forecast log density of the value; 0, with a p-value of 1, if nothing
                 was forecast.
-            n_missing: The number of slots without a row just before this row.
+            n_missing: The number of missing rows (slots without a row) just before this row.
         """
         if not math.isfinite(value):
             return QUIET
@@ -152,7 +152,7 @@ class Watch(KeptNumbers):
         return ALARMS["gap"] if rare else QUIET
 
     def _see_run(self, value: float, n_missing: int) -> AlarmVerdict:
-        """Decide whether the sensor is stuck: the value repeats the one before for too long."""
+        """Decide whether the sensor is stuck: one value repeats for too long, no row missing."""
         self._gaps.rows += 1.0
         rarity = self._habits.see(value, n_missing > 0)
         if rarity == 0.0:
@@ -170,7 +170,13 @@ class Watch(KeptNumbers):
         return ALARMS[event]
 
     def _see_score(self, value: float, p_value: float, middle: float) -> AlarmVerdict:
-        """Decide by how unexpected the value is, by itself and together with those before it."""
+        """Decide by how unexpected the value is, by itself and together with those before it.
+
+        Args:
+            value: The measured value.
+            p_value: The probability that chance brings a value this far from the forecast.
+            middle: The forecast median.
+        """
         self._n = n = self._n + 1
         surprise = -math.log(p_value if p_value > LEAST_P else LEAST_P)
         away = value - middle
@@ -211,10 +217,11 @@ class Watch(KeptNumbers):
         self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
         by_noise: float,
     ) -> AlarmVerdict:  # fmt: skip
-        """Alarm the row if a number of it is rarer than allowed.
+        """Alarm the row if one of four numbers that judge it is rarer than the rate allows.
 
         The arguments `by_...` are the probabilities that a number so large comes: the error, the
-        surprise, the sum of surprises to one side, and the size of recent errors.
+        surprise, the sum of surprises to one side, and the size of recent errors. `middle` is the
+        forecast median.
         """
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0

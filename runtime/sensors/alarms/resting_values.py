@@ -12,7 +12,8 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 
 N_HABITS, LONG = 4, 8
-"""The number of values that are kept as habits, and the number of repeats that makes a run long."""
+"""The number of habits (values at which a sensor often rests) that are kept, and the number of
+repeats that makes a run long."""
 FADING = 0.98
 
 
@@ -33,7 +34,7 @@ class Habits(KeptNumbers):
 
         Args:
             value: The value of the next row.
-            after_gap: Whether slots are missing just before the row, which ends a run.
+            after_gap: Whether rows are missing just before the row, which ends a run.
 
         Returns:
             The logarithm of the expected number of such runs per row; 0 if the value is no repeat.
@@ -52,7 +53,7 @@ class Habits(KeptNumbers):
         return (self._other if self._present < 0 else self._usual).longer()
 
     def _end(self) -> None:
-        """End and count the run of the newest value; keep the value if the run was long."""
+        """End and count the run of equal values; keep the value as a habit if the run was long."""
         at, other, usual = self._present, self._other, self._usual
         length = max(other.length, usual.length)
         (other if at < 0 else usual).end()

@@ -16,14 +16,14 @@ N_CLASSES = 12
 ENDS = (0.5, 0.45, 0.4, 0.3, 0.22, 0.15, 0.1, 0.06, 0.03, 0.015, 0.008, 0.004)
 """Lists, for each class of lengths, the smallest guess of the chance that a run ends with a row."""
 N_GUESSED, INHERITED = 1.5, 0.7
-"""The number of counted rows as which a guess counts, and the share of the chance in the class
-before that a guess is at least."""
+"""The number of counted rows that a guess of a chance weighs as much as, and the smallest guess as
+a share of the chance in the class of shorter runs."""
 FIRST_BEGUN, FIRST_ROWS = 0.5, 100.0
 N_REMEMBERED, LEAST_CHANCE = 50_000.0, 1e-6
 
 
 def class_of(length: int) -> int:
-    """Return the class, from 0 on, of a run's length, which is at least 1."""
+    """Return the class of a run's length: 0 for 1, 1 for 2, 2 for 3 and 4, 3 for 5 to 8, ..."""
     return min((length - 1).bit_length(), N_CLASSES - 1)
 
 

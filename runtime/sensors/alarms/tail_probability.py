@@ -1,4 +1,4 @@
-"""Estimate how rare a number is compared with earlier ones, in a memory of fixed size.
+"""Estimate how rare a number is from the excesses (numbers beyond a level) among earlier ones.
 
     level     the number that one number in 50 exceeds, found step by step
     excesses  numbers beyond it follow three laws: a power (c = 0), exponential (c = 1) or normal
@@ -23,27 +23,28 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 SHARE = 0.02
 """The share of numbers that exceed the level."""
 STEP, FIRST_STEP = 0.05, 5.0
-"""Set how far the level moves, relative to itself: for number n, by the larger of STEP and
-FIRST_STEP / (n + FIRST_STEP)."""
+"""Set how far the level, beyond which numbers are excesses, moves relative to itself: for number n,
+by the larger of STEP and FIRST_STEP / (n + FIRST_STEP)."""
 N_REMEMBERED, N_PRIOR = 20_000.0, 50.0
-"""The largest count of numbers by which the share above the level is averaged, and the count that
-the first share stands for."""
+"""The most numbers over which the share of excesses is averaged, and the count of numbers that the
+first guess of this share stands for."""
 N_EXCESSES, N_EXCESSES_PRIOR = 200.0, 10.0
-"""The largest count of excesses by which the mean of each law is averaged, and the count that the
-first means stand for."""
+"""The most excesses over which the mean of each tail law is averaged, and the count of excesses
+that the first guess of these means stands for."""
 MEAN_RATE, MEAN_BOUND, SMALL = 0.005, 1e3, 0.25
-"""The rate of the running mean; the largest number that moves it, in means; and the part of the
-mean below which numbers do not move the level, since some sensors rarely change."""
+"""The rate of the running mean of the numbers; the size at which a number is clipped for it, in
+means; and the part of the mean below which numbers do not move the level, since some sensors rarely
+change."""
 RECENT_RATE, MOST_RECENT, RISE = 0.02, 0.25, 1.5
 """The rate of the running share of recent numbers above the level; the share beyond which the level
 is too low; and the factor by which it then rises."""
 MEANS = (0.17, 0.20, 0.24)
-"""Lists the mean of g for each law before any excess was learned."""
+"""Lists the first guess of the mean excess for each tail law: power, exponential and normal."""
 WEIGHTS = (-2.0, 0.0, -1.0)
-"""Lists the logarithm of each law's weight before any excess was learned."""
+"""Lists the logarithm of the first weight of each tail law: power, exponential and normal."""
 WEIGHT_MEMORY, WEIGHT_BOUND = 0.99, 10.0
 CLIP = 6.0
-"""The largest value that an excess can have in the mean of g, in multiples of that mean."""
+"""Excesses are clipped at this many times their mean before they are averaged."""
 N_LEVEL = 150.0
 """The number of first numbers that move only the level, not the laws."""
 LARGEST_RATIO, LARGEST_LEARNED = 1e3, 30.0
@@ -51,7 +52,7 @@ STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2"
 
 
 class Tail(KeptNumbers):
-    """Learns the tail of a stream of numbers >= 0; zeros count, but do not move the level."""
+    """Learns the tail of a stream of numbers >= 0 in fixed memory; zeros do not move the level."""
 
     __slots__ = KEPT = STATE
 

@@ -1,4 +1,4 @@
-"""Turn the rows of one sensor into the inputs x of the general model.
+"""Turn a sensor's rows into inputs x of the general model, one for each evenly spaced slot.
 
     (time, value) ──> clock: how many slots ──> season: length and phase ──> x, a row for each slot
 
@@ -77,7 +77,7 @@ class SensorFeed:
 
     @property
     def pace(self) -> float:
-        """Return the time between two slots, or between two rows if they are irregular, as a mean.
+        """Return the time between two slots; if rows are irregular, the mean time between rows.
 
         It is NaN before it is known, and has the unit of the times, which is seconds for dates.
         """
@@ -98,6 +98,10 @@ class SensorFeed:
             time: The row's time; in seconds since 1970 if it is a date.
             value: The row's value; NaN if it has none.
             dated: Whether times are dates.
+
+        Returns:
+            The inputs, one for each slot: the value or 0; 1 if it was measured, else 0; the
+            season's length in slots or 0; and the slot's phase in the season.
 
         Raises:
             DataError: The row is refused: late, repeated, far ahead, or a value beyond 1e30.
@@ -149,7 +153,10 @@ class SensorFeed:
         self.notes = tuple(notes)
 
     def _told_of_pace(self, kind: Clock) -> str:
-        """Return a sentence if the pace has changed since the last such sentence; else ""."""
+        """Return a sentence if the time between two slots has changed since the last one; else "".
+
+        `kind` says whether times are dates.
+        """
         pace, before = self._clock.pace, self._told_pace
         if not self._clock.is_settled or self.is_irregular or 1 / CHANGED < pace / before < CHANGED:
             return ""

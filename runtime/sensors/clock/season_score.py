@@ -1,4 +1,4 @@
-"""Score how well a stream's values repeat after each number of slots, to find its season.
+"""Score how well values in evenly spaced slots repeat after each lag, to find their season.
 
     values ──> without spikes ──> white: v(t) - phi v(t - 1) ──> correlated with L slots before
                              └──> means of 4 and 16 slots, likewise, for seasons that noise hides
@@ -19,27 +19,30 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 
 TURNS = 2.5
-"""The number of turns of a season that the values must hold before it can be judged."""
+"""The number of lengths of a season that the values must span before it can be judged."""
 SMOOTH = {1: 1.0, 4: 0.7, 16: 0.5}
-"""Maps each number of slots of which means are taken to the weight of their correlations."""
+"""Maps each number of slots over which values are averaged to the weight of the scores of these
+means."""
 SHORTEST = 5
-"""The length in slots of the shortest season that is found; any forecast sees shorter ones."""
+"""The length in slots of the shortest season that is sought; the model sees shorter ones itself."""
 LEAST_SCORE, SURE = 0.12, 5.0
 """The lowest score of a season that is found, absolute and in standard deviations of the score that
 chance gives."""
 OF_SPREAD, LIKELY = 0.7, 2.5
-"""The weight of the chance deviation that the products of the values show, compared with that of as
-many normal numbers; and how many of these deviations a score needs to be unlikely by chance."""
+"""The weight of the standard deviation of scores by chance that the values themselves show,
+compared with that of normal numbers; and how many times the former a score must be to be unlikely
+by chance."""
 VALLEY, WITHIN = 0.7, (0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75)
-"""The smallest share of the score by which correlations must fall between one turn and the next,
-and the parts of a turn at which they are examined."""
+"""The smallest share of a season's score by which correlations must fall at shorter lags, and these
+lags, as parts of the season's length."""
 SHORTER = 0.75
 """The share of the best score at which a shorter season is taken instead: multiples of a season
 repeat as well as the season."""
 OUTER = 0.005
 """The share of the values that are clipped at either end, so that a spike does not decide."""
 BOUND = 4.0
-"""The size at which white values are clipped, in multiples of their mean size."""
+"""The size at which white values (without the part that the value before predicts) are clipped, in
+multiples of their mean size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def repeats(values: FloatArray) -> Repeats:
 
 
 def _held(values: FloatArray, known: Array) -> FloatArray:
-    """Return the values with spikes clipped and mean 0; a missing one repeats the one before."""
+    """Return the values (n,) with spikes clipped and mean 0; unless `known`, the last one stays."""
     low, high = np.quantile(values[known], (OUTER, 1 - OUTER))
     held: FloatArray = np.where(known, np.clip(values, low, high), 0.0)
     if not known.all():
@@ -145,7 +148,7 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats
 
 @lru_cache(maxsize=2)
 def _between(n_lags: int) -> Array:
-    """Return, for each lag, the lags between one turn and the next, (len(WITHIN), n_lags)."""
+    """Return, for each lag, the shorter lags at the parts `WITHIN` of it, (len(WITHIN), n_lags)."""
     lags = np.rint(np.outer(WITHIN, np.arange(n_lags))).astype(np.int64)
     bounded: Array = np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
     return bounded

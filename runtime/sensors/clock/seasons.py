@@ -1,4 +1,4 @@
-"""Find the season of a stream, in slots, and the phase of each slot in it.
+"""Find a stream's season, and the phase in it of each slot (place of a row among even times).
 
     dated rows ──> day, week or year, the first that spans 4 slots ──> season from the first rows on
     values ──> ring ──> now and then: correlation with itself at every lag ──> a better season
@@ -22,8 +22,7 @@ from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, TURNS, repeats
 
 LEAST_VALUES = 256
-"""The smallest size of the ring, which otherwise holds enough values to judge the longest season.
-"""
+"""The smallest number of values that are kept; more are if the longest season needs them."""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """The numbers of slots after which a season is sought at first, and the interval in slots later."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
@@ -31,10 +30,11 @@ CALENDAR = {"day": DAY, "week": WEEK, "year": YEAR}
 LEAST = 4
 """The smallest number of slots that a season of the calendar must span."""
 OTHER_PACE = 1.25
-"""The ratio of two paces beyond which values at the old pace cannot show seasons in slots."""
+"""The ratio of two times between slots beyond which values from before the change cannot show
+seasons in slots."""
 BESIDE_CALENDAR = 0.5
-"""The weight of the score of a found season that is longer than the shortest one of the calendar:
-few such seasons exist."""
+"""The weight of the score of a found season that is longer than the shortest one of the calendar
+(day, week, year): few such seasons exist."""
 LONGER = 0.9
 """The factor on the score of a week next to a day, and of a year next to a week: the longer season
 must repeat better."""
@@ -107,7 +107,7 @@ class Seasons:
         return apart if abs(apart) >= SLIP else 0
 
     def push(self, value: float, n_missing: int, slip: int) -> None:
-        """Keep missing slots and then the slot of a row.
+        """Keep the missing slots before a row as such, and then the row's own slot.
 
         Args:
             value: The row's value; NaN if it has none.
@@ -165,7 +165,7 @@ class Seasons:
         self.season, self._offset = NONE, 0
 
     def _turn_to(self, season: Season, newest: float | None) -> None:
-        """Change to another season; one of the calendar gets its phase from the newest time."""
+        """Change to another season; one of the calendar gets its phase from the time `newest`."""
         if season == self.season:
             return
         self.season, self._offset = season, 0
@@ -173,7 +173,11 @@ class Seasons:
             self._offset = calendar_phase(season, newest) - self.phase(0)
 
     def _calendar(self, pace: float, newest: float | None) -> list[Season]:
-        """Return the seasons of the calendar that rows of a pace can show, the shortest first."""
+        """Return the calendar's seasons that slots `pace` seconds apart can show, shortest first.
+
+        There is none if `newest`, the time of the newest slot, is None: times are not dates, or
+        irregular.
+        """
         if newest is None:
             return []
         found = []
@@ -186,11 +190,11 @@ class Seasons:
         return found
 
     def _first(self, pace: float, newest: float | None) -> Season:
-        """Return the shortest season of the calendar that the pace can show, or `NONE`."""
+        """Return the first season of `_calendar`, which is the shortest; `NONE` without any."""
         return next(iter(self._calendar(pace, newest)), NONE)
 
     def _look(self, pace: float, newest: float | None) -> Season:
-        """Compare all seasons by the values in the ring, and return the best one."""
+        """Score all seasons by the values that are kept, and return the best; see `_calendar`."""
         n = min(self._n_held, len(self._ring))
         values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
         found = repeats(values)

@@ -1,4 +1,4 @@
-"""Turn times into slots: count the slots from the newest row to the next one, and refuse some rows.
+"""Turn times into slots (places in an even sequence of times), and refuse rows of wrong times.
 
 A slot is one place in the even sequence of times in which rows come; a slot without a row is
 missing. The pace, the time between two slots, is the median of the last differences of times, or
@@ -30,27 +30,31 @@ from edgefold.runtime.rows.csv_fields import Clock as Kind
 from edgefold.runtime.series.durations import elapsed
 
 N_DIFFERENCES = 31
-"""The number of the last differences of times from which the pace is learned."""
+"""The number of the last differences of times from which the pace, the time between two slots, is
+learned."""
 MANY = 128
 """The number of slots after which their mean length is a better pace than the last differences."""
 FASTER, SLOWER = 0.6, 1.5
-"""The bounds, in slots, between which a difference of times is taken as one slot: like the pace."""
+"""The bounds, as parts of the pace (time between two slots), between which a difference of times is
+taken as one slot."""
 LIKE, BELOW = 0.125, 0.25
-"""The pace is kept while at least the first share of the differences is like it, and at most the
-second share is faster."""
+"""The pace (time between two slots) is kept while at least the first share of the differences of
+times is about as long, and at most the second share is clearly shorter."""
 EXACT = 0.01
-"""The largest relative distance from the pace that half of the differences like it have if the
-clock is exact."""
+"""The clock is exact if at least half of the differences of times that are about one slot long lie
+within this share of the pace (time between two slots)."""
 MOST_UNEVEN = 4.5
-"""The largest difference, in slots, that shows how even the clock is: in longer ones the error of
-the pace grows."""
+"""The largest difference of times, in slots, that is used to judge how even the clock is: in longer
+ones the error of the pace adds up."""
 EVERY = 8
-"""The number of rows after which the pace is computed again, once all differences are there."""
+"""The number of rows after which the pace is computed again, once `N_DIFFERENCES` are known."""
 UNEVEN, EVEN = 0.2, 0.15
-"""Bounds of the mean distance of the differences from whole slots, in slots: above the first the
-clock is irregular, below the second it is regular again. Times without any pace have about 0.25."""
+"""Bounds of the mean distance of the differences of times from whole slots, in slots: above the
+first the clock is irregular, below the second it is regular again. Times without any pace have
+about 0.25."""
 ROUNDED = 1.2
-"""The ratio of mean to median difference above which rounded times have the mean as their pace."""
+"""The factor by which the mean difference of rounded times must exceed the median one to be taken
+as the pace, the time between two slots."""
 CHANGED = 1.25
 """The ratio of two paces from which on they count as different and the user gets a note."""
 DRIFT = 0.9
@@ -58,18 +62,19 @@ DRIFT = 0.9
 LEAP_SLOTS = 1000
 """The number of slots beyond which a later row is doubted, like a row before the newest one."""
 NEAR_SLOTS = 3.5
-"""The largest distance in slots at which one refused row follows another."""
+"""The largest distance in slots at which one refused row counts as following another."""
 N_DOUBTED = 16
 """The number of refused times that are remembered."""
 AHEAD, BACK, SETTLED_BACK = 2, 3, 8
-"""How many rows must follow each other until the last of them is accepted: after the newest row;
-before it, if fewer than `SETTLED` rows came since the last leap; before it, if more came."""
+"""How many rows must follow each other until the last of them is accepted, where they come far
+after the newest row; before it, if fewer than `SETTLED` rows came since the clock last leapt;
+before it, if more came."""
 SETTLED = 8
 EVENLY, RISING = 4, 8
-"""How many times in sequence, all but the last refused, show a new pace: if they come evenly; if
-they only rise."""
+"""How many times in sequence, all but the last refused, show a new time between slots: if they come
+evenly; if they only rise."""
 ROUNDED_WITHIN = 1.75
-"""The range, in usual differences, within which rounded times stay around their even places."""
+"""The range, in median differences of times, within which rounded times stay around even places."""
 MOST_SLOTS = 10**12
 N_FIELDS = 8
 
@@ -94,12 +99,12 @@ class SlotClock:
 
     @property
     def is_known(self) -> bool:
-        """Return whether enough differences of times were seen for a pace."""
+        """Return whether the pace is known: at least three differences of times were seen."""
         return len(self._differences) > 2
 
     @property
     def is_settled(self) -> bool:
-        """Return whether enough differences of times were seen for a pace that will last."""
+        """Return whether at least 16 differences of times were seen, so that the pace will last."""
         return len(self._differences) > N_DIFFERENCES // 2
 
     @property
@@ -120,6 +125,10 @@ class SlotClock:
         """Return how many slots a row at `time` comes after the newest row; at least 1.
 
         Only the memory of refused times changes, which decides when a clock was set.
+
+        Args:
+            time: The row's time.
+            kind: Whether times are dates or numbers, for messages.
 
         Raises:
             DataError: The row comes late, twice, or far ahead, and too few refused rows lead to it.
@@ -146,7 +155,10 @@ class SlotClock:
         return int(min(max(1, round(step / self.pace + self._ahead)), MOST_SLOTS))
 
     def _doubt(self, time: float, step: float, kind: Kind) -> None:
-        """Refuse a row whose time leaps with DataError, unless enough refused rows lead to it."""
+        """Refuse a row whose time leaps with DataError, unless enough refused rows lead to it.
+
+        `step` is the row's time minus that of the newest row; `kind` is used in the message.
+        """
         if self._is_led_to(time, step) or self._new_differences(time):
             return
         self._doubted.append(time)
@@ -303,5 +315,5 @@ class SlotClock:
 
 
 def _like(steps: Iterable[float], pace: float) -> list[float]:
-    """Return the differences of times that may be one slot long at this pace."""
+    """Return the differences of times that may be one slot long, with slots `pace` apart."""
     return [step for step in steps if FASTER * pace <= step <= SLOWER * pace]

@@ -53,8 +53,8 @@ POINTS = "points"
 class LayerWalk(PointsModel):
     """Passes rows through encoder and query layers, in training and on a device.
 
-    A layer must know which slots hold points. Training gives it a mask; a device form gives `Slots`
-    when keys are computed, and no mask later.
+    A layer must know which places of the buffer hold points. Training gives it a mask; a device
+    form gives `Slots` when keys are computed, and no mask later.
     """
 
     encoders: Sequence[Any]
@@ -66,14 +66,14 @@ class LayerWalk(PointsModel):
         return rows
 
     def encoded_y(self, y: Tensor) -> Tensor:
-        """Return y (..., Y) as the embedding of points reads it."""
+        """Return y (..., Y) as the embedding reads it; subclasses may encode classes here."""
         return y
 
     def encoded(self, rows: Tensor, slots: Any) -> Cache:
         """Encode the context; return the keys and values that each query layer reads.
 
         Args:
-            rows: Embedded points.
+            rows: Embedded points, (B, N, D) in training, (B*N, D) on a device.
             slots: Mask or `Slots`, which mark the points that exist.
 
         Returns:
@@ -95,7 +95,10 @@ class LayerWalk(PointsModel):
         return cache
 
     def decoded(self, rows: Tensor, cache: Cache, slots: Any = None) -> Tensor:
-        """Pass rows of targets through the query layers, which read their keys in the cache."""
+        """Pass rows of targets through the query layers; return the rows after the last one.
+
+        Layer k reads `keys_k` and `values_k` in the cache. `slots` is a mask, or None on a device.
+        """
         for k, layer in enumerate(self.queries):
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
             rows = layer.step(rows, self.normal(rows), keys, values, slots)
@@ -117,7 +120,7 @@ class PointsEncoder(LayerWalk):
         self.keep_points(config, {POINTS: (config.width,)})
 
     def mask_of(self, visible: Tensor) -> Tensor:
-        """Return visible (B, N), True for points that exist, in the shape that layers take."""
+        """Return visible (B, N), True for points that exist, in the shape that layers need."""
         return visible
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
@@ -127,7 +130,10 @@ class PointsEncoder(LayerWalk):
         return self.encode(state[POINTS], self.buffer.visible(state))
 
     def embedded(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Embed points, (B, N, D), and mark the real ones, (B, N); masked ones may be NaN."""
+        """Embed points x (B, N, X), y (B, N, Y): return (B, N, D) and the mask, (B, N).
+
+        The mask is True for real points; the others may be NaN.
+        """
         x, y, mask = real_points(x, y, mask)
         return self.embedding.points(x, self.encoded_y(y)), mask
 

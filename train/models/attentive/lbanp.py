@@ -152,7 +152,7 @@ class Lbanp(LatentsModel, PointsModel):
         return self.buffer.written(state, {"keys": keys, "values": values})  # (B, K, H, D/H)
 
     def _contexts(self, points: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return each block's keys and values (B, H, N, D/H) of embedded points (B, N, D)."""
+        """Return keys and values (B, H, N, D/H) of embedded points (B, N, D) for each block."""
         return [block.context_attention.keys_values(points) for block in self.blocks]
 
     def refresh(self, state: State) -> Cache:
@@ -164,7 +164,10 @@ class Lbanp(LatentsModel, PointsModel):
         return self.cache_of(self._outputs(contexts, self.buffer.visible(state)))
 
     def _outputs(self, contexts: list[tuple[Tensor, Tensor]], visible: Tensor) -> Iterator[Tensor]:
-        """Yield the latents (B, L, D) after each block; they read the visible points."""
+        """Yield the latents (B, L, D) after each block.
+
+        Block k reads the keys and values contexts[k] of points where visible (B, N) is True.
+        """
         hidden = self.input_latents.expand(len(visible), -1, -1)
         for block, context in zip(self.blocks, contexts, strict=True):
             hidden = block.encoded(hidden, context, visible)
@@ -215,7 +218,7 @@ def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
 
 
 class KeptKeys(nn.Module):
-    """Keeps every block's keys and values of a point in the state.
+    """Keeps the keys and values of each point for every block in the state.
 
     Args:
         model: The trained model.
@@ -260,9 +263,9 @@ class KeptKeys(nn.Module):
 
 
 class KeptPoints(nn.Module):
-    """Keeps the normalised point and a 1 in the state; the 1 carries the biases of keys and values.
+    """Keeps each normalised point and a 1 in the state; biases of keys and values multiply the 1.
 
-    An empty slot thus has values of 0, and keys that end with 0 - 1.
+    A place without a point holds zeros, and thus has values of 0, and keys that end with -1.
 
     Args:
         model: The trained model.
@@ -306,7 +309,7 @@ class KeptPoints(nn.Module):
 
 
 class ContextAttention(nn.Module):
-    """Lets latents attend to the kept points; the last number of a query hides empty slots.
+    """Lets latents attend to kept points; the last number of a query hides places without one.
 
     Args:
         layer: The trained attention.
@@ -342,14 +345,14 @@ class ContextAttention(nn.Module):
     def _hiding(self, keys: Tensor) -> Tensor:
         """Return a matrix (B, heads, D/H + 1, D/H + 1) that completes the queries.
 
-        A query times this matrix has the score of slot 0 subtracted from its last number.
+        A query times this matrix has the score of the first point subtracted from its last number.
         """
         return self.same - keys[:, :, :1].mT * self.last
 
     def forward(self, hidden: Tensor, contexts: Contexts) -> Tensor:
-        """Return the latents (B*L, D) after they attended to the points.
+        """Return the latents `hidden` (B*L, D) after they attended to the points.
 
-        There is one context for each group of heads.
+        `contexts` holds the points' keys and values for each group of heads.
         """
         queries = self.first_queries
         if self.q is not None:
@@ -365,7 +368,7 @@ class ContextAttention(nn.Module):
 
 
 class LbanpBlockOnDevice(nn.Module):
-    """Runs one block of latents on a device; `start` is that of `ContextAttention`."""
+    """Runs one block of latents on a device; `start` are the first block's latents, else None."""
 
     def __init__(self, block: LbanpBlock, n_streams: int, start: Tensor | None):
         super().__init__()
@@ -382,7 +385,7 @@ class LbanpBlockOnDevice(nn.Module):
 
 
 class LbanpOnDevice(LatentsOnDevice):
-    """Runs an LBANP on a device, for a fixed number of streams, as this module describes."""
+    """Runs an LBANP on a device, for a fixed number of streams, with constants folded."""
 
     start: Tensor
 

@@ -298,7 +298,7 @@ class Retreever(PointsModel):
     def _tree(
         self, points: Tensor, places: Tensor | None, visible: Tensor, noise: Noise = no_noise
     ) -> Tree:
-        """Make the tree of embedded points (B, N, D), which exist where visible (B, N) is True."""
+        """Make the tree of points (B, N, D) where visible (B, N), sorted by places (B, N, P)."""
         for layer in self.encoder:
             points = layer(points, visible, noise)
         n_leaves = visible.sum(-1)
@@ -384,10 +384,10 @@ class TreeOnDevice(RetreeverOnDevice):
     """Keeps the tree itself as its state, so that an update makes one leaf and its ancestors.
 
     State: `nodes_k` (B, n, D), the nodes of each level k that has ancestors; `level_k` (B, n, 2D),
-    keys and values of the nodes of level k; `count` (B,). The tensors of nodes are rings, in which
-    the update chooses the slots.
+    keys and values of the nodes of level k; `count` (B,), the number of points. An update returns
+    one row of each tensor of nodes, and its place.
 
-    n is a multiple of the branching; with a reservoir there are `branching` more slots, which
+    n is a multiple of the branching; with a reservoir there are `branching` more places, which
     nothing reads.
     """
 
@@ -462,7 +462,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
         return self.buffer.written(state, {name: rows[name] for name in self.buffer.rows})
 
     def refresh(self, state: State) -> Cache:
-        """Encode the points, at O(N^2) for each layer if there are any, and make O(N) nodes."""
+        """Encode the points, at O(N^2) for each encoder layer, and make the O(N) nodes."""
         c, visible = self.config, self.buffer.visible(state)
         rows = state["points"].flatten(0, 1)  # (B*N, D)
         if self.encoder:

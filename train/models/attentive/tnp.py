@@ -59,7 +59,7 @@ cores in minutes."""
 
 
 class TokenEmbedding(nn.Module):
-    """Embeds as published, by 4 linear layers with ReLU; a target is a point whose y is 0."""
+    """Embeds points (x, y) by 4 linear layers with ReLU; a target is a point whose y is 0."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int):
         super().__init__()
@@ -143,7 +143,10 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
 
 
 class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
-    """Runs a TNP on a device for a fixed number of streams; its state keeps x' as points."""
+    """Runs a TNP on a device, for a fixed number of streams.
+
+    Its points include the bias of the first layer's `out`, as `postnorm_layers` describes.
+    """
 
     def __init__(self, model: Tnp, n_streams: int):
         super().__init__(model, n_streams)

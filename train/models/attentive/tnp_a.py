@@ -60,7 +60,11 @@ class TnpA(TnpD):
 
     @staticmethod
     def _visible(mask: Tensor, n_targets: int) -> Tensor:
-        """Return which of N points and M given targets 2M target rows see: (B, 1, 2M, N + M)."""
+        """Return True where a target row may attend to a token, else False, (B, 1, 2M, N + M).
+
+        The rows are M given targets, then the same M as asked. The tokens are N points, of which
+        the mask (B, N) shows the real ones, then the given targets.
+        """
         square = mask.new_ones(n_targets, n_targets)
         among = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)
         context = mask[:, None].expand(-1, 2 * n_targets, -1)

@@ -35,7 +35,7 @@ from edgefold.train.layers.device_layers import (
 
 
 class BlockLayers(NamedTuple):
-    """Holds the layers that only block k has: those of its second phase."""
+    """Holds the layers of one block by which the latents L_I read the block's result."""
 
     block_attention: Attention
     block_ff: FeedForward
@@ -49,7 +49,7 @@ class CmabModel(StreamingModel):
     Attributes:
         block_latents: Latents L_B of all blocks, (K, L, D).
         input_latents: Latents L_I before the first block, (L, D).
-        context_attention: Attention of phase one to the points, with a stack of K.
+        context_attention: Attention of L_B to the points: K layers on a leading axis.
     """
 
     def _add_blocks(
@@ -65,7 +65,7 @@ class CmabModel(StreamingModel):
             block_latents: First values of L_B, (K, L, D).
             input_latents: First values of L_I, (L, D).
             feedforward: Width of the hidden feed-forward layers.
-            attention: Function of (cross, stack) that builds one attention layer.
+            attention: Function that builds an attention layer, as `LatentsConfig.attention` does.
         """
         n_blocks, _, width = block_latents.shape
         stack = (n_blocks,)
@@ -93,7 +93,7 @@ class CmabModel(StreamingModel):
         """Yield the latents L_I after each block, (B, L, D).
 
         Args:
-            attended: Result of phase one's attention to the points, which is added to L_B, (K, B,
+            attended: Result of the attention of L_B to the points, which is added to L_B, (K, B,
                 L, D).
         """
         latents = self.block_latents[:, None] + attended
@@ -111,7 +111,7 @@ class CmabModel(StreamingModel):
 
 
 class CmabOnDevice(nn.Module):
-    """Runs all layers of block k on a device: those that come from a stack and its own.
+    """Runs all layers of block k on a device.
 
     In the first block, the queries and the latents to which it adds are learned, so they are
     constants.

@@ -182,7 +182,7 @@ class CmanpBlockOnDevice(CmabOnDevice):
 
 
 class CmanpOnDevice(RunningLatentsOnDevice):
-    """Runs a CMANP on a device, for a fixed number of streams, as this module describes."""
+    """Runs a CMANP on a device, for a fixed number of streams, with constants folded."""
 
     def __init__(self, model: Cmanp, n_streams: int, dtype: str = "float32"):
         super().__init__(model, n_streams)

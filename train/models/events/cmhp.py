@@ -114,7 +114,7 @@ class MixtureModel(EventModel):
     sought: Tensor
 
     def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
-        """Return the tensors of the running attention after one more event of each stream."""
+        """Return the state of the running attention after an event with gap and mark (B,)."""
         raise NotImplementedError
 
     def predicted(self, state: State) -> Mixture:
@@ -122,7 +122,7 @@ class MixtureModel(EventModel):
         raise NotImplementedError
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
+        """Read one event of each stream, x (B, 2): (gap, mark); predict the next: `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = log_density(state, gap, mark)
         gap = gap.clamp(max=LONGEST_GAP)
@@ -237,7 +237,10 @@ class Cmhp(CmabModel, MixtureModel):
         return attend_next(state, *pair, aged) | clock
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
+        """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
+
+        The columns are gap and mark; the mask changes nothing.
+        """
         gap, mark, _ = self.read(events)
         aged = gap.clamp(max=LONGEST_GAP)
         ticks = None if self.config.forgetting else self.times.along(aged)
@@ -295,9 +298,9 @@ class CmhpOnDevice(MixtureModel):
 
     @staticmethod
     def _context_out(model: Cmhp) -> Tensor:
-        """Return the weights that read the attention, (K, H * (D/H + 1), D).
+        """Return the weights by which blocks read their attention, (K, H * (D/H + 1), D).
 
-        Each head's last row reads its count.
+        Each head's last row reads the logarithm of its sum of weights.
         """
         by_head = exact(model.context_attention.out)[0].unflatten(1, (model.config.n_heads, -1))
         counts = model.count_layer.weight.double()[:, :, None]  # (K, H, 1, D)

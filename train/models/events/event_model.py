@@ -54,7 +54,7 @@ class EventModel(StreamingModel):
         once.
 
         Args:
-            events: Events of streams that begin empty, (B, N, 2).
+            events: Events of streams that begin empty, (B, N, 2), each with gap and mark.
             mask: True for real events, which come first in each row, (B, N); None if all are real.
                 Numbers of the other events may be anything finite.
         """
@@ -85,9 +85,9 @@ class EventModel(StreamingModel):
 
 
 def event_batch(events: Tensor, mask: Tensor | None = None) -> Batch:
-    """Return a batch of event sequences (B, N, 2) with mask (B, N), as tasks give it.
+    """Return a batch, without targets, of event sequences (B, N, 2) with columns gap and mark.
 
-    It has no targets.
+    The mask (B, N) is True for real events.
     """
     nothing = events.new_zeros(len(events), 0, 2)
     return Batch(events, events[..., :0], nothing, nothing[..., :0], mask)

@@ -100,9 +100,12 @@ class Hawkes(EventModel):
 
     @classmethod
     def of(cls, base: Tensor, caused: Tensor, decay: Tensor) -> Hawkes:
-        """Build the process with known parameters: mu (K,), alpha (K, K), beta (1,).
+        """Build the process with known parameters, in scaled time.
 
-        They are in scaled time.
+        Args:
+            base: mu, the base rate of each mark, (K,).
+            caused: alpha, how many events of mark k an event of mark j causes, at [j, k], (K, K).
+            decay: beta, the rate at which effects fall, (1,).
         """
         model = cls(HawkesConfig(len(base)))
         with torch.no_grad():
@@ -116,7 +119,7 @@ class Hawkes(EventModel):
         return {"excitation": self.raw_base.new_zeros(n_streams, *self.raw_caused.shape[1:])}
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
+        """Read one event of each stream, x (B, 2): (gap, mark); predict the next: `NextEvent`."""
         gap, mark, possible = self.read(x)
         excitation, decay = state["excitation"], softplus(self.raw_decay)
         before = self._log_density(excitation, gap, mark)
@@ -126,7 +129,10 @@ class Hawkes(EventModel):
         return {"excitation": excitation, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
+        """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
+
+        The columns are gap and mark; the mask changes nothing.
+        """
         gap, mark, _ = self.read(events)
         stays = torch.exp(-softplus(self.raw_decay) * gap[..., None])[..., None, :]  # (B, N, 1, D)
         return self._log_density(decayed_sums(self._caused()[mark], stays), gap, mark)
@@ -136,9 +142,9 @@ class Hawkes(EventModel):
         return softplus(self.raw_caused) * softplus(self.raw_decay)
 
     def _log_density(self, excitation: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
-        """Return the log density, (...), in nats, of an event after an excitation (..., K, D).
+        """Return the log density, in nats, of an event with gap and mark (...): (...).
 
-        Its gap and mark are (...) too.
+        The excitation (..., K, D) is that right after the event before.
         """
         base, decay = softplus(self.raw_base), softplus(self.raw_decay)
         fallen = decay * gap[..., None]  # (..., D)
@@ -148,7 +154,10 @@ class Hawkes(EventModel):
         return torch.log(base[mark] + left) - base.sum() * gap - caused
 
     def _predict(self, excitation: Tensor) -> Prediction:
-        """Return quantiles of the gap (B, Q, 1) and probabilities of the marks (B, K)."""
+        """Return quantiles of the next gap (B, Q, 1) and probabilities of the marks (B, K).
+
+        The excitation (B, K, D) is that right after the last event.
+        """
         base, decay = softplus(self.raw_base), softplus(self.raw_decay)
         total, summed = base.sum(), excitation.sum(1)[:, None]  # E of all marks (B, 1, D)
         gaps = self.areas / (total + summed.sum(-1))  # too early: the intensity only falls

@@ -105,9 +105,9 @@ def mark_probabilities(mixture: Mixture) -> Tensor:
 
 
 def sought(levels: Sequence[float]) -> Tensor:
-    """Return the numbers from which `gap_quantiles` reads its levels, (2, Q), for Q levels.
+    """Return the numbers from which `gap_quantiles` reads its Q levels, (2, Q).
 
-    They are erf of the quantiles of the normal distribution over sqrt(2), and these quantiles.
+    They are 2 level - 1, and the quantiles of the standard normal distribution at the levels.
     """
     exact = torch.tensor(levels, dtype=torch.float64)
     return torch.stack([2 * exact - 1, torch.special.ndtri(exact)]).float()

@@ -81,7 +81,7 @@ class Poisson(EventModel):
     def fitted(cls, events: Tensor, n_marks: int) -> Poisson:
         """Build the process with constant rates under which events (n, 2) are most likely.
 
-        Its prior is so narrow that no stream changes it.
+        The columns of events are gap and mark. The prior is so narrow that no stream changes it.
         """
         model = cls(PoissonConfig(n_marks))
         counts = torch.bincount(events[:, 1].long(), minlength=n_marks).clamp(min=1e-3)
@@ -101,7 +101,7 @@ class Poisson(EventModel):
         }
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
+        """Read one event of each stream, x (B, 2): (gap, mark); predict the next: `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = self._one_of(mark)
         before = self._log_density(state["counts"], state["time"], gap[:, None], came)
@@ -118,7 +118,10 @@ class Poisson(EventModel):
         return {"counts": counts, "time": time, FINITE: self.finite(possible)}, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
+        """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
+
+        The columns are gap and mark; the mask changes nothing.
+        """
         gap, mark, _ = self.read(events)
         came, gap = self._one_of(mark), gap[..., None]
         stays = torch.full_like(gap, self.stays)
@@ -139,9 +142,13 @@ class Poisson(EventModel):
         return softplus(self.raw_counts) + counts, softplus(self.raw_time) + time
 
     def _log_density(self, counts: Tensor, time: Tensor, gap: Tensor, came: Tensor) -> Tensor:
-        """Return the log density, (..., 1), in nats, of an event after these counts and time.
+        """Return the log density, (..., 1), in nats, of an event after counts and time.
 
-        Its gap is (..., 1), its mark `came` (..., K), a row of zeros with a 1.
+        Args:
+            counts: Number of earlier events of each mark, (..., K).
+            time: Time that they took, (..., 1).
+            gap: Gap of the event, (..., 1).
+            came: Row with a 1 at the event's mark and 0 elsewhere, (..., K).
         """
         a, b = self._posterior(counts, time)
         total = a.sum(-1, keepdim=True)

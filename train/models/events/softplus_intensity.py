@@ -88,11 +88,14 @@ class SoftplusIntensity(nn.Module):
         return scales * risen + F.softplus(self.raw_floors)
 
     def expected(self, a: Tensor, t: Tensor) -> Tensor:
-        """Return the integral of all rates from 0 to t, the expected number of events, (...)."""
+        """Return the integral of all rates from 0 to t (...), the expected number of events.
+
+        The model's output after the last event is a (..., K).
+        """
         return self.expected_marks(a, t).sum(-1)
 
     def expected_marks(self, a: Tensor, t: Tensor) -> Tensor:
-        """Return the integral of each mark's rate from 0 to t, (..., K)."""
+        """Return the integral of each mark's rate from 0 to t (...) after output a: (..., K)."""
         scales, t = F.softplus(self.raw_scales), t[..., None]
         start = a / scales
         rise = self.slopes * t / scales
@@ -123,9 +126,10 @@ class SoftplusIntensity(nn.Module):
     def forward(self, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return the quantiles of the gap, (B, Q), and the probabilities of the marks, (B, K).
 
-        The quantiles are where the integral of the rates reaches -log(1 - level). A mark's
-        probability is the sum over intervals between quantiles of the gap's probability to lie
-        there times the mark's share of the events that are expected there.
+        The model's output after the last event is a (B, K). The quantiles are where the integral of
+        the rates reaches -log(1 - level). A mark's probability is the sum over intervals between
+        quantiles of the gap's probability to lie there times the mark's share of the events that
+        are expected there.
         """
         a = a[:, None]  # (B, 1, K)
         floor = F.softplus(self.raw_floors).sum()

@@ -78,10 +78,10 @@ class ThpConfig:
 class Thp(EventModel):
     """Predicts the next event by pre-norm layers of attention and feed-forward over a window.
 
-    State: per layer k the rings `keys_k` and `values_k` (B, H, R, D/H), where R is the window; the
-    ring `ticks_seen` (B, R), the times of the events in them; `ticks` (B,), the present time;
-    `n_events` (B,); and `intensity` (B, K), the output for the last event, by which the next one is
-    scored.
+    State: per layer k `keys_k` and `values_k` (B, H, R, D/H) of the last R events, where R is the
+    window, and their times `ticks_seen` (B, R), in all of which the newest entry replaces the
+    oldest; `ticks` (B,), the present time; `n_events` (B,); and `intensity` (B, K), the output for
+    the last event, by which the next one is scored.
     """
 
     name = "thp"
@@ -149,9 +149,10 @@ class Thp(EventModel):
     def attended(
         self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return layer k's queries, keys and values of events (B, N, D), each (B, H, N, D/H).
+        """Return layer k's queries, keys and values of N events, each (B, H, N, D/H).
 
-        Queries and keys are rotated by `turns`, the cosines and sines of `turned`.
+        The events are the rows `hidden` (B, N, D). Queries and keys are rotated by `turns`, the
+        cosines and sines that `turned` returns.
         """
         layer = cast(Attention, self.attention[k])
         query, (key, value) = layer.queries(hidden), layer.keys_values(hidden)
@@ -166,8 +167,8 @@ class Thp(EventModel):
             k: Number of the layer.
             hidden: Rows of the events before the layer, (B, N, D).
             scores: Scores of all n events that are attended to, (B, H, N, n).
-            values: Values of these events, each (B, H, n_i, D/H), n together, or (B, H, N, D/H) for
-                a single score of each query.
+            values: Values of these events in one or more tensors (B, H, n_i, D/H), the n_i of sum
+                n.
         """
         silent = torch.zeros_like(scores[..., :1])
         weights = torch.softmax(torch.cat([scores, silent], -1), -1)
@@ -180,7 +181,7 @@ class Thp(EventModel):
         return following
 
     def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
-        """Read one event of each stream, x (B, 2), and predict the next one, as a `NextEvent`."""
+        """Read one event of each stream, x (B, 2): (gap, mark); predict the next: `NextEvent`."""
         gap, mark, possible = self.read(x)
         came = self.intensity.log_density(state["intensity"], gap, mark)
         gap, n_events = gap.clamp(max=LONGEST_GAP), state["n_events"]
@@ -216,7 +217,10 @@ class Thp(EventModel):
         }, prediction
 
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the log density (B, N), in nats, of events (B, N, 2) given those before them."""
+        """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
+
+        The columns are gap and mark; the mask changes nothing.
+        """
         gap, mark, _ = self.read(events)
         seen = gap[:, :-1].clamp(max=LONGEST_GAP)
         ticks = self.times.along(seen)
@@ -228,7 +232,10 @@ class Thp(EventModel):
         return self.intensity.log_density(torch.cat([start, left], 1), gap, mark)
 
     def _along(self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor], ticks: Tensor) -> Tensor:
-        """Return whole sequences of rows (B, N, D) after layer k, computed in chunks of queries."""
+        """Return the rows `hidden` (B, N, D) of whole sequences after layer k, chunk by chunk.
+
+        `turns` is as in `attended`; `ticks` (B, N) are the times of the events.
+        """
         query, key, value = self.attended(k, hidden, turns)
         rates, n_events = self.log_rates[k].exp()[:, None, None], hidden.shape[1]
         number, chunks = torch.arange(n_events, device=hidden.device), []

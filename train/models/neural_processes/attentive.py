@@ -90,10 +90,10 @@ class SampledConfig(CanpConfig):
 class AttentiveProcess(NeuralProcess, PointsModel):
     """Predicts targets that attend to the points of the context; a base class.
 
-    State, per stream: `points` (B, slots, 7, D), the rows that belong to each point (see
-    `attentive_layers`), and `count`; with bootstraps `raw` (B, slots, X + Y), the points
-    themselves; with samples `seed` (B,). Cache: keys, values and weights of the cross attention;
-    `hidden` (B, S, D), the share of the pooled encodings in the decoder's first layer.
+    State, per stream, with a slot for each point: `points` (B, slots, 7, D), the rows that belong
+    to each (see `attentive_layers`), and their `count`; with bootstraps `raw` (B, slots, X + Y),
+    the points themselves; with samples `seed` (B,). Cache: keys, values and weights of the cross
+    attention; `hidden` (B, S, D), the share of the pooled encodings in the decoder's first layer.
     """
 
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
@@ -132,7 +132,10 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         return self.decoder.part(self.encoders.at(cache, x)) + self.decoder.inputs(x)
 
     def at_once(self, x: Tensor, y: Tensor, mask: Tensor) -> Context:
-        """Return the context of a batch's points, x (B, N, X) and y (B, N, Y), for training."""
+        """Return the encoders' context of points x (B, N, X), y (B, N, Y), for training.
+
+        The mask (B, N) is True for real points.
+        """
         return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
 
     def forward(
@@ -155,9 +158,10 @@ class AttentiveProcess(NeuralProcess, PointsModel):
 class AttentiveOnDevice(DeviceForm):
     """Runs a CANP or an ANP on a device, for a fixed number of streams.
 
-    State, per stream: the rows named in `ROWS`, each (B, slots, D), and `count`, with samples also
-    `seed`. Cache: `keys` (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H); `hidden` (B, 1,
-    D), or (B, 1, S, D) with a latent, the share of path 2 in the decoder's first layer.
+    State, per stream: the rows of points named in `ROWS`, each (B, slots, D), and their `count`,
+    with samples also `seed`. Cache: `keys` (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H);
+    `hidden` (B, 1, D), or (B, 1, S, D) with a latent, the share of path 2 in the decoder's first
+    layer.
     """
 
     of_latent: Tensor
@@ -227,7 +231,9 @@ class AttentiveOnDevice(DeviceForm):
     def pooled(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Average the rows of each context and return the hidden layer after it, (contexts, D).
 
-        `weight` is how often each row counts.
+        Args:
+            rows: Rows of all points of all contexts, (contexts*slots, D).
+            weight: Number of times that each row counts, one for each row in any shape.
         """
         weight = weight.reshape(-1, 1, self.n_slots)
         total = (weight @ rows.view(len(weight), self.n_slots, -1))[:, 0]

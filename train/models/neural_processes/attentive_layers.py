@@ -57,17 +57,17 @@ def log_weight(weight: Tensor) -> Tensor:
 
 
 def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill the empty slots of a buffer's points (B, N, ...); return points and weights (B, N).
+    """Fill the empty places of a buffer's points (B, N, ...); return points and weights (B, N).
 
-    Empty slots become copies of slot 0 and count `UNSEEN` times, so that their scores lie that far
-    below a real one and no weight is a denormal number.
+    A place holds a point where visible (B, N) is True. Empty ones become copies of the first point
+    and count `UNSEEN` times: scores lie that far below a real one, and no weight is denormal.
     """
     shown = visible.reshape(*visible.shape, *(1,) * (points.ndim - 2))
     return torch.where(shown, points, points[:, :1]), visible.float().clamp(min=UNSEEN)
 
 
 class ResidualAttention(nn.Module):
-    """Attends as published: the query is added to the result, and layer norms come last.
+    """Attends from queries to keys and values, adds the query to the result and normalises it.
 
     The equations are 6 and 7 of Lee et al. (2019): h = LN(q + attended), then LN(h + relu(W h)).
     """
@@ -103,7 +103,7 @@ class ResidualAttention(nn.Module):
         return self.after(q, join_heads(attended.unflatten(0, lead)))
 
     def after(self, q: Tensor, attended: Tensor) -> Tensor:
-        """Apply the part of the layer after its attention, row by row; return (..., M, D)."""
+        """Apply the rest of the layer to queries and what they attended to: (..., M, D) each."""
         rows = self.norm(q + attended)
         finished: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
         return finished
@@ -124,7 +124,7 @@ class EncoderPath(nn.Module):
 
 
 class AttentiveEncoders(nn.Module):
-    """Holds both encoders, paths 1 and 2; path 2 returns `n_pooled` numbers."""
+    """Holds both encoders: targets attend to path 1; path 2 gives one row of `n_pooled` numbers."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
         super().__init__()
@@ -150,9 +150,9 @@ class AttentiveEncoders(nn.Module):
         """Return the keys, values and weights to which targets attend.
 
         Args:
-            points: Rows kept of the points, (..., N, N_KEPT, D); zeros for empty slots.
+            points: Rows kept of the points, (..., N, N_KEPT, D); zeros in places without a point.
             weight: Number of times that each point counts, (..., N); a bootstrap counts some twice.
-                A weight below 1 marks an empty slot.
+                A weight below 1 marks a place without a point.
 
         Returns:
             `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
@@ -178,7 +178,7 @@ class AttentiveEncoders(nn.Module):
         return queries
 
     def at(self, context: Cache, x: Tensor) -> Tensor:
-        """Attend from targets x (..., M, X) to the context: return (..., M, D)."""
+        """Attend from targets x (..., M, X) to a context as `found` returns it: (..., M, D)."""
         return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))
 
 
@@ -225,17 +225,17 @@ class ResidualAttentionOnDevice(nn.Module):
         return self.after(self.residual(rows) + attended)
 
     def after(self, total: Tensor) -> Tensor:
-        """Apply the part of the layer after its attention, row by row: return (rows, D)."""
+        """Apply the rest of the layer to queries plus what they attended to, (rows, D)."""
         hidden = self.norm(total)
         return self.out_norm(hidden + torch.relu(self.out(hidden)))
 
     def among(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Let the rows (B*N, D) of each buffer attend to each other: return (B*N, D)."""
+        """Let the rows (B*N, D) of each stream attend to those that `slots` shows: (B*N, D)."""
         return self(rows, *self.kernel.keys_values(rows, slots))
 
 
 class EmbeddingsOnDevice(nn.Module):
-    """Computes the rows that a device keeps of points."""
+    """Computes the three rows that a device keeps of each point, named in `ROWS`."""
 
     def __init__(self, paths: tuple[EncoderPath, EncoderPath], of_inputs: Weights, n_outputs: int):
         super().__init__()

@@ -76,9 +76,9 @@ class Draws(NamedTuple):
 
     @classmethod
     def of(cls, visible: Tensor, seed: Tensor, n_samples: int) -> Draws:
-        """Draw for seeds (B,) from the points that exist, where visible (B, N) is True.
+        """Draw n_samples bootstraps for seeds (B,), from the points where visible (B, N) is True.
 
-        These are in the first places.
+        These points come before all others.
         """
         arguments = visible, seed, n_samples
         return cls(bootstrap_counts(*arguments), bootstrap_places(*arguments))
@@ -103,7 +103,7 @@ class BootstrappedProcess(AttentiveProcess):
         Args:
             points: Rows that are kept of each point, (B, N, N_KEPT, D).
             raw: Inputs and outputs of the points, (B, N, X + Y).
-            weight: 1 for places with a point, which are the first ones, 0 for empty ones, (B, N).
+            weight: 1 for each real point, 0 for the empty places after them, (B, N).
             draws: Draws of the bootstraps.
         """
         points, raw, weight = points[:, None], raw[:, None], weight[:, None]
@@ -126,7 +126,11 @@ class BootstrappedProcess(AttentiveProcess):
     def _bootstrapped(
         self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, draws: Draws
     ) -> Tensor:
-        """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper."""
+        """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper.
+
+        The arguments are those of `_cache_of`, with an axis of 1 after B, and inputs x and outputs
+        y in the place of `raw`.
+        """
         resampled = draws.counts
         context = self.encoders.found(points, resampled)
         rows = self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
@@ -206,16 +210,19 @@ greatest scores, and divides by the sum of the weights that remain."""
 
 
 def exponentials(scores: Tensor, least: float) -> Tensor:
-    """Return attention weights (B, H, rows, N) that are not yet divided by their sum."""
+    """Return attention weights (B, H, rows, N) of scores, not yet divided by their sum.
+
+    A weight is e to the power of its score minus the row's largest, at least e to `least`.
+    """
     return torch.exp((scores - scores.amax(-1, keepdim=True)).clamp(min=least))
 
 
 class BanpOnDevice(AttentiveOnDevice):
     """Runs a BANP on a device, for a fixed number of streams.
 
-    State, per stream: that of `AttentiveOnDevice`, `raw` (B, slots, X + Y), and `seed`. Cache:
-    `keys` (B, H, D/H + 1, slots); `values` (B, H, slots, (1 + S) D/H), first those of the context
-    itself; `hidden` (B, 1, S, D).
+    State, per stream: that of `AttentiveOnDevice`, the points `raw` (B, slots, X + Y), and `seed`.
+    Cache for S bootstraps: `keys` (B, H, D/H + 1, slots); `values` (B, H, slots, (1 + S) D/H),
+    first those of the context itself; `hidden` (B, 1, S, D).
     """
 
     def __init__(self, model: BootstrappedProcess, n_streams: int, dtype: str):
@@ -261,7 +268,10 @@ class BanpOnDevice(AttentiveOnDevice):
         return self.cross.kernel.n_heads, self.cross.kernel.head
 
     def bootstrapped_points(self, state: State, visible: Tensor, slots: Slots) -> Tensor:
-        """Return the points of each bootstrap's context, (B, S, N, X + Y): section 4.1."""
+        """Return the points of each bootstrap's context, (B, S, N, X + Y): section 4.1.
+
+        `visible` (B, N) is True where a slot holds a point; `slots` are the same, for attention.
+        """
         counts = bootstrap_counts(visible, state[SEED], self.n_samples)  # (B, S, N)
         of_cross, of_pooled, of_x = (state[name].flatten(0, 1) for name in ROWS)
         rows = self.recounted(self.paths[0], of_cross, slots, counts)
@@ -294,7 +304,7 @@ class BanpOnDevice(AttentiveOnDevice):
         Args:
             layer: Attention that is applied.
             rows: Rows of the buffer, (B*N, D).
-            slots: Slots of the buffer.
+            slots: Which slots of the buffer hold a point, in the form that attention takes.
             counts: Number of times that each bootstrap counts each point, (B, S, N).
             values: Values of each bootstrap, (B, H, N, S, D/H); by default the values of the rows.
         """
@@ -316,7 +326,7 @@ class BanpOnDevice(AttentiveOnDevice):
         return layer.after((attended + residual).flatten(0, 2))
 
     def exponentials(self, scores: Tensor) -> Tensor:
-        """Return the function `exponentials` of scores, with the least exponent of this type."""
+        """Return what the function `exponentials` gives for scores, with this type's `least`."""
         return exponentials(scores, self.least)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:

@@ -185,7 +185,8 @@ class ConvCnp(StreamingModel):
     def bumps(self, x: Tensor, log_length: Tensor) -> list[Tensor]:
         """Return the Gaussian weights of the nodes around inputs x (B, U, X).
 
-        There is one tensor (B, U, G) for each axis, with G nodes.
+        There is one tensor (B, U, G) for each axis, with G nodes. `log_length` is the logarithm of
+        the Gaussians' standard deviation, in units of x.
         """
         factor = -0.5 * torch.exp(-2 * log_length)
         least = LEAST_EXPONENT / self.n_inputs
@@ -193,7 +194,10 @@ class ConvCnp(StreamingModel):
         return [torch.exp((factor * (d * d)).clamp(min=least)) for d in apart]
 
     def bumps_of(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return what points x (B, U, X), y (B, U, Y) add to the state, (B, 1 + Y, *grid)."""
+        """Return what points x (B, U, X), y (B, U, Y) add to the state, (B, 1 + Y, *grid).
+
+        The mask (B, U) is True for real points.
+        """
         values = F.pad(y, (1, 0), value=1.0)  # (B, U, 1 + Y)
         if mask is not None:
             x, values = (torch.where(mask[..., None], rows, 0.0) for rows in (x, values))
@@ -213,7 +217,7 @@ class ConvCnp(StreamingModel):
         return {"told": self.told(state["sums"])}
 
     def told(self, sums: Tensor) -> Tensor:
-        """Compute the UNet's outputs, (B, 2Y, *grid), from the sums over all points."""
+        """Compute the UNet's outputs (B, 2Y, *grid) from the sums of points (B, 1 + Y, *grid)."""
         density, signals = sums[:, :1], sums[:, 1:]
         known = torch.cat([torch.log1p(density), signals / (density + 1e-8)], 1)
         hidden = self.unet(torch.sigmoid(self.first(known)))

@@ -28,7 +28,7 @@ from edgefold.train.published import as_published
 def _presets(config: type[Any], **samples: int) -> Mapping[str, Any]:
     """Return two presets: "paper", the published size, and "small", which trains in minutes.
 
-    Two cores suffice for "small".
+    Two cores suffice for "small". `config` is the class of settings, `samples` more of its fields.
     """
     return {"small": config(width=64, **samples), "paper": config()}
 

@@ -44,15 +44,15 @@ Context = tuple[Tensor, ...]
 
 
 class NeuralProcess(StreamingModel):
-    """Predicts by two encoders and a decoder, the plan of this module; a base class.
+    """Predicts by two encoders of the context and a decoder; a base class.
 
-    A path (`pooling` or `attentive`) defines how encoders read the context, and what the state
+    A subclass (`pooling` or `attentive`) defines how encoders read the context, and what the state
     holds. Encoders compute rows of points one by one (`points`), gather those of a context
     (`context`), and pool these to the second encoding (`pooled`), (B, 1, D), or (B, 1, 2D) for a
     latent.
 
     Cache: `hidden` (B, S, D), the share of the encodings in the decoder's first layer, and the
-    tensors that a path adds.
+    tensors that a subclass adds.
     """
 
     sampling: ClassVar[Sampling] = "none"
@@ -79,11 +79,11 @@ class NeuralProcess(StreamingModel):
         raise NotImplementedError
 
     def read(self, context: Context, second: Tensor) -> Cache:
-        """Compute the cache from a context and S second encodings, (B, S, D)."""
+        """Compute the cache from a context and S encodings (B, S, D) of the second encoder."""
         raise NotImplementedError
 
     def rows_at(self, cache: Cache, x: Tensor) -> Tensor:
-        """Return the part of the decoder's first layer that comes from targets x (B, M, X).
+        """Return what targets x (B, M, X) add to the sum of the decoder's first layer.
 
         It is (B, M, D).
         """
@@ -110,10 +110,7 @@ class NeuralProcess(StreamingModel):
         return self.decoder.answer(rows + hidden)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the published training loss, ().
-
-        With a latent it is the importance-weighted bound.
-        """
+        """Return the published training loss, (): with a latent, the importance-weighted bound."""
         if self.sampling != "latent":
             return plain_loss(self, batch)
         points, n_context, encoders = AllPoints.of(batch), batch.x_context.shape[1], self.encoders

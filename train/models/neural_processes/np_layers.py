@@ -54,8 +54,8 @@ def latent_std(number: Tensor) -> Tensor:
 class Decoder(nn.Module):
     """Predicts mean and std from an encoding (..., E) and x (..., X), by three linear layers.
 
-    ReLUs lie between the layers. The first layer is linear in its parts: the stream's part is
-    computed once, and added to the target's part.
+    ReLUs lie between the layers. What the encoding adds to the first layer's sum is computed once,
+    and added to what each target adds.
 
     Attributes:
         bootstrapped: Layer that reads a second encoding, that of a bootstrap (Lee et al. 2020, eq.
@@ -72,16 +72,17 @@ class Decoder(nn.Module):
         self.rest = mlp(width, width, 2 * n_outputs, 2)
 
     def part(self, encoded: Tensor, start: int = 0, bootstrapped: bool = False) -> Tensor:
-        """Return the part of the first layer's sum that comes from an encoding: (..., D).
+        """Return what an encoding adds to the first layer's sum: (..., D).
 
-        The encoding is multiplied by the rows of the layer's weight from `start` on.
+        The encoding is multiplied by the rows of the layer's weight from `start` on, with
+        `bootstrapped` by those of the layer of that name.
         """
         layer = self.bootstrapped if bootstrapped else self.first
         assert layer is not None
         return encoded @ layer.weight[start : start + encoded.shape[-1]]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Return the part of the first layer's sum from x (..., X) and the bias: (..., D)."""
+        """Return what x (..., X) and the bias add to the first layer's sum: (..., D)."""
         return F.linear(x, self.first.weight[self.n_encoded :].mT, self.first.bias)
 
     def answer(self, hidden: Tensor) -> Prediction:
@@ -91,7 +92,7 @@ class Decoder(nn.Module):
 
 
 class ProcessDecoderOnDevice(nn.Module):
-    """Runs the decoder on a device; the encodings' part of its first layer is given, (B, S, D)."""
+    """Runs the decoder on a device, from what encodings add to its first layer, (B, S, D)."""
 
     of_input: Tensor
 
@@ -105,7 +106,7 @@ class ProcessDecoderOnDevice(nn.Module):
         self.spread = Affine((weight[:, n_outputs:], bias[n_outputs:]))
 
     def forward(self, x: Tensor, encoded: Tensor) -> Prediction:
-        """Predict (B, M, S, Y) at x (B, M, X), from the encodings' first-layer part (B, S, D)."""
+        """Predict (B, M, S, Y) at x (B, M, X); `encoded` (B, S, D) is what encodings add."""
         return self.answer((x @ self.of_input)[:, :, None] + encoded[:, None])  # (B, M, S, D)
 
     def answer(self, hidden: Tensor) -> Prediction:

@@ -123,9 +123,9 @@ class PoolingEncoder(nn.Module):
 
 
 class PoolingEncoders(nn.ModuleList):
-    """Holds both encoders; a context is the means of their features.
+    """Holds both encoders of a process; they read a context as the means of its points' features.
 
-    The means are (B, 2, D), or (B, 1 + K, 2, D) with K bootstraps.
+    The means are (B, 2, D), or (B, 1 + K, 2, D) with K bootstraps (resamplings of the points).
     """
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
@@ -134,15 +134,15 @@ class PoolingEncoders(nn.ModuleList):
         return torch.stack([encoder.features(points) for encoder in self], -2)  # type: ignore[operator]
 
     def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Return the means of rows (B, U, 2, D) where mask (B, U) is True; 0 without any."""
+        """Return the means (B, 2, D) of rows (B, U, 2, D) where mask (B, U) is True, else 0."""
         return (means_of(summed(rows, mask[..., None])[:, 0], mask.sum(1)),)
 
     def first(self, means: Tensor) -> Tensor:
-        """Return the first encoding of each mean, (B, 1, D) or (B, 1 + K, D)."""
+        """Return the first encoder's encoding of each context, (B, 1, D) or (B, 1 + K, D)."""
         return self._encoded(0, means)
 
     def pooled(self, means: Tensor) -> Tensor:
-        """Return the second encoding of each mean, (B, 1, D), (B, 1, 2D) or (B, 1 + K, D)."""
+        """Return the second encoder's encodings, (B, 1, D), (B, 1 + K, D), or (B, 1, 2D) for NP."""
         return self._encoded(1, means)
 
     def _encoded(self, number: int, means: Tensor) -> Tensor:
@@ -225,10 +225,14 @@ class PoolingProcess(NeuralProcess):
         return {"hidden": self.first_layers(context, second)[-1]}
 
     def first_layers(self, context: Context, second: Tensor) -> list[Tensor]:
-        """Return the part of the decoder's first layer that comes from the encodings, (B, S, D).
+        """Return what the encodings add to the sum of the decoder's first layer, (B, S, D).
 
-        With bootstraps the part of the context, (B, 1, D), comes first, then that of bootstraps,
+        With bootstraps there are two tensors: for the context, (B, 1, D), then for the bootstraps,
         (B, K, D).
+
+        Args:
+            context: The means of the features, as a tuple.
+            second: Second encodings, or with a latent its samples, (B, S, D).
         """
         first, part = self.encoders.first(*context), self.decoder.part
         if self.sampling == "latent":
@@ -243,7 +247,7 @@ class PoolingProcess(NeuralProcess):
         return self.decoder.inputs(x)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the loss of `NeuralProcess`, or that of 4 bootstraps plus that without any."""
+        """Return the training loss, (); with bootstraps, the loss of 4 plus that without any."""
         if self.sampling != "bootstrap":
             return super().loss(batch, generator)
         points = AllPoints.of(batch)

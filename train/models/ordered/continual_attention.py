@@ -55,9 +55,10 @@ class HeadProjection(nn.Module):
 
 
 class SingleOutput(nn.Module):
-    """Attends from the newest token over rings of keys and values, each (B, H, d, n - 1).
+    """Attends from the newest token to kept keys and values, each (B, H, d, n - 1).
 
-    The tokens lie innermost: a product with one query then runs along contiguous numbers.
+    They are rings: the newest token replaces the oldest. Tokens lie innermost: a product with one
+    query then runs along contiguous numbers.
     """
 
     def __init__(self, layer: PostNormLayer, window: int):
@@ -66,7 +67,7 @@ class SingleOutput(nn.Module):
         self.rings = {name: Ring(axis=3, counter="n_tokens") for name in ("keys", "values")}
 
     def initial_state(self, like: Tensor, n_streams: int) -> State:
-        """Return empty rings for n_streams streams, of the type and device of `like`."""
+        """Return empty keys and values for n_streams, of the type and device of `like`."""
         shape = n_streams, self.heads.n_heads, self.heads.head_width, self.window - 1
         return {name: like.new_zeros(shape) for name in self.rings}
 
@@ -86,9 +87,9 @@ class SingleOutput(nn.Module):
 
 
 def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
-    """Return numbers (B, length) for the scores of a ring's slots.
+    """Return numbers (B, length) that hide the places without a token, added to scores.
 
-    They are 0, or `UNSEEN` for slots without a token, which hides these.
+    They are `UNSEEN` for these, else 0; n_tokens (B,) tokens have been put in one after the other.
     """
     slots = torch.arange(length, device=n_tokens.device)
     return torch.where(slots < n_tokens[:, None], 0.0, UNSEEN)
@@ -97,7 +98,7 @@ def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
 class Retroactive(nn.Module):
     """Keeps the attention of all tokens in the window up to date as tokens come and leave.
 
-    State, with slots for n tokens, of which the newest replaces the oldest one:
+    State, with places for n tokens, of which the newest replaces the oldest one:
 
         queries, keys     (B, H, d, n) rings
         values            (B, H, d + 1, n) ring; the last row is 1, which counts weights
@@ -142,8 +143,8 @@ class Retroactive(nn.Module):
         """Take an embedded token (B, D) and update the attention of all tokens in the window.
 
         Returns:
-            The state tensors that change, and the attention of each row, (B, H, n, d), in the order
-                of slots.
+            The state tensors that change, and the attention of each token, (B, H, n, d), token p at
+                place p modulo n.
         """
         query, key, value = self.heads(row)
         n, n_tokens = self.window, state["n_tokens"][:, None]  # (B, 1): the token's position
@@ -186,9 +187,15 @@ class Retroactive(nn.Module):
     def _own(
         self, state: State, columns: tuple[Tensor, ...], past: Tensor, n_tokens: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the newest row's sums over the window, then from each block's beginning on.
+        """Return the newest token's sums over the window, then from each block's beginning on.
 
-        They are (B, H, 1 + J, d + 1), and their peaks (B, H, 1 + J, 1).
+        They are (B, H, 1 + J, d + 1), and their largest scores (B, H, 1 + J, 1).
+
+        Args:
+            state: State before the token.
+            columns: Query, key and value of the token, each (B, H, d, 1) or (B, H, d + 1, 1).
+            past: Age of each token in the window, (B, n); n where there is none.
+            n_tokens: Number of tokens before, (B, 1).
         """
         query, key, value = (column.mT for column in columns)  # (B, H, 1, d)
         index = torch.arange(self.n_blocks, device=past.device) * self.block
@@ -204,9 +211,15 @@ class Retroactive(nn.Module):
     def _leaving(
         self, state: State, past: Tensor, begin: Tensor, place: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return all rows' sums over the leaving keys that came before the row, and their peaks.
+        """Return each token's sums over keys that leave soon and came before it.
 
-        They are (B, H, d + 1, n) and (B, H, 1, n).
+        They are (B, H, d + 1, n), and their largest scores (B, H, 1, n).
+
+        Args:
+            state: State before the newest token.
+            past: Age of each token in the window, (B, n); n where there is none.
+            begin: Age at which the oldest whole block begins; older keys leave soon, (B, 1).
+            place: Number of that block, (B, 1).
         """
         place = torch.remainder(place - 1, self.n_blocks)[:, 0]  # (B,)
         parts = (self.n_blocks, self.block)
@@ -247,10 +260,7 @@ def averaged(sums: Tensor) -> Tensor:
 
 
 def at_index(tensor: Tensor, index: Tensor, axis: int = 1) -> Tensor:
-    """Return entry index[b] along an axis of each stream's part of a tensor (B, ...).
-
-    The result lacks this axis.
-    """
+    """Return, for each stream b, entry index[b] along an axis of tensor[b], without this axis."""
     if len(tensor) == 1:
         return tensor.index_select(axis, index).squeeze(axis)
     shape = [*tensor.shape]

@@ -22,7 +22,7 @@ class ContinualForm(Protocol):
     Shapes: B streams, H heads, d numbers of a head, n tokens of the window, D width.
 
     Attributes:
-        rings: State tensors of which a step writes one row, by name.
+        rings: State tensors of which a step writes one row, in place of the oldest, by name.
     """
 
     rings: dict[str, Ring]
@@ -35,7 +35,7 @@ class ContinualForm(Protocol):
 
         Returns:
             The state tensors that change, and the attention: of the newest token (B, H, d), or of
-                all tokens in the window (B, H, n, d), token p in slot p modulo n.
+                all tokens in the window (B, H, n, d), token p at place p modulo n.
         """
 
 
@@ -49,14 +49,17 @@ class ConsolidatingForm(ContinualForm, Protocol):
     period: int
 
     def consolidate(self, state: State) -> State:
-        """Return the tensors that change; the state also holds the counter `n_tokens` (B,)."""
+        """Compute the state again: return its tensors that change.
+
+        The state also holds `n_tokens` (B,), the number of tokens so far.
+        """
 
 
 class ContinualDevice(DeviceForm):
     """Runs an encoder on a device: it reads a token (B, X) and returns class scores (B, classes).
 
-    The state is that of `form`, `n_tokens` (B,), and with several layers `rows` (B, n, D), the
-    embedded tokens to which the first layer's output is added.
+    The state is that of `form`, the first layer's attention, `n_tokens` (B,), and with several
+    layers `rows` (B, n, D), the embedded tokens to which the first layer's output is added.
     """
 
     def __init__(self, model: WindowEncoder, form: ContinualForm):
@@ -108,7 +111,7 @@ class ContinualDevice(DeviceForm):
 
 
 class ConsolidatingDevice(ContinualDevice):
-    """Runs an encoder on a device with a form of attention that must consolidate."""
+    """Runs an encoder on a device whose attention must compute its state again now and then."""
 
     def __init__(self, model: WindowEncoder, form: ConsolidatingForm):
         super().__init__(model, form)

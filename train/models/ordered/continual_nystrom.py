@@ -49,7 +49,10 @@ class ContinualNystrom(WindowNystrom):
         )
 
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return the weights (B, m, R) of R rows in the m landmarks of layer k."""
+        """Return the weights (B, m, R) by which the m landmarks of layer k are means of R rows.
+
+        The arguments are those of `WindowNystrom.mean_weights`.
+        """
         n = self.config.window
         segments, taken = complete_segments(positions, self.segment_of, self.end_of, n)
         return segment_means(segments, visible if k else taken, self.config.n_landmarks)

@@ -46,9 +46,9 @@ PERIOD: Final = 32
 class FixedLandmarks(nn.Module):
     """Projects embedded tokens (B, D) in a layer whose landmarks are constants.
 
-    It returns the coefficients by which a token weighs the landmarks' means, (B, m, 1, H); the
-    scores of its key for the landmarks, of the same shape; and its value with a 1 appended, (B, 1,
-    d + 1, H).
+    It returns the coefficients by which a token weighs the landmarks' means of values, (B, m, 1,
+    H); the scores of its key for the landmarks, of the same shape; and its value with a 1 appended,
+    (B, 1, d + 1, H).
     """
 
     inverse: Tensor
@@ -93,11 +93,12 @@ class MovingLandmarks(nn.Module):
 class NystromSingle(nn.Module):
     """Attends from the newest token, with sums over the window as its state.
 
-    State:
+    State, where in a ring the newest token replaces the oldest, and P is the number of tokens
+    between two calls of `consolidate`:
 
         values          (B, n - 1, d + 1, H) ring; the last number is 1
-        recent          (B, m, d + 1, H), recent_peaks (B, m, 1, H)
-        older           (B, P, m, d + 2, H)
+        recent          (B, m, d + 1, H), recent_peaks (B, m, 1, H): sums since the last call
+        older           (B, P, m, d + 2, H): sums before it, after 0 to P - 1 tokens have left
         and for fixed landmarks
         scores          (B, n - 1, m, H) ring: of keys for the landmarks
         and for moving ones
@@ -174,8 +175,8 @@ class NystromSingle(nn.Module):
 
         Returns:
             The state tensors that change; the coefficients by which the token weighs the landmarks'
-                means, (B, m, 1, H); and each landmark's sum over the window with the token, (B, m,
-                d + 1, H).
+                means of values, (B, m, 1, H); and each landmark's sum over the window with the
+                token, (B, m, d + 1, H).
         """
         written, coefficients, score, value = self._projected(state, row)
         old_peak, n_recent = state["recent_peaks"], torch.remainder(state["n_tokens"], self.period)
@@ -216,7 +217,10 @@ class NystromSingle(nn.Module):
     # Between two tokens, every `period` of them ---------------------------------------------------
 
     def consolidate(self, state: State) -> State:
-        """Move the landmarks if a segment is complete; compute the sums again from the rings."""
+        """Compute the sums again from the window's keys and values; return what has changed.
+
+        Landmarks that are means move where a segment has become complete.
+        """
         moved = {} if self.is_fixed else self._moved(state)
         scores = state[self.kept].permute(0, 3, 2, 1)  # (B, H, m or d, n - 1)
         if not self.is_fixed:
@@ -230,7 +234,7 @@ class NystromSingle(nn.Module):
         }
 
     def _moved(self, state: State) -> State:
-        """Return the landmarks; one whose segment has become complete replaces its predecessor."""
+        """Return the landmarks, of which the one whose segment has become complete is new."""
         place = torch.remainder(state["n_tokens"] - 1, self.window)
         index = torch.arange(self.n_landmarks, device=place.device)
         is_complete = (self.end_of[place] == place)[:, None]
@@ -247,11 +251,13 @@ class NystromSingle(nn.Module):
         return {**moved, "inverse": inverse}
 
     def _remaining(self, scores: Tensor, values: Tensor, n_tokens: Tensor) -> Tensor:
-        """Return the sums over the rings' tokens without the r oldest, r < P: (B, H, P, m, d + 2).
+        """Return the sums over the last n - 1 tokens, after r oldest have left, for all r < P.
+
+        Sums, weights and largest scores are together (B, H, P, m, d + 2).
 
         Args:
-            scores: Scores of the rings' keys for the landmarks, (B, H, m, n - 1).
-            values: Values in the rings, with a 1 appended, (B, H, n - 1, d + 1).
+            scores: Scores of the tokens' keys for the landmarks, (B, H, m, n - 1).
+            values: Values of the tokens, with a 1 appended, (B, H, n - 1, d + 1).
             n_tokens: Number of tokens so far, (B,).
         """
         length, n_leaving = self.window - 1, self.period - 1
@@ -304,9 +310,9 @@ class NystromRetroactive(NystromSingle):
         return state
 
     def step(self, state: State, row: Tensor) -> tuple[State, Tensor]:
-        """Take an embedded token (B, D); return the tensors that change and the attention.
+        """Take an embedded token (B, D); return the state tensors that change and the attention.
 
-        The attention is that of all rows, (B, H, n, d), in the order of slots.
+        The attention is that of all tokens in the window, (B, H, n, d): token p at p modulo n.
         """
         written, own, sums = self._attended(state, row)
         means = (sums[:, :, :-1] / sums[:, :, -1:]).permute(0, 3, 1, 2)  # (B, H, m, d)
@@ -349,16 +355,16 @@ def counted(weights: Weights) -> Weights:
 
 
 def joined(parts: Sequence[Weights]) -> Weights:
-    """Join projections (D, ..., H) of one input into one product."""
+    """Join projections (D, ..., H) of the same input into one, with outputs side by side."""
     return torch.cat([w.flatten(1) for w, _ in parts], 1), torch.cat(
         [b.flatten() for _, b in parts]
     )
 
 
 def mixed(scores: Tensor, inverse: Tensor) -> Tensor:
-    """Return softmax(scores) @ inverse over the landmarks, (B, m, 1, H).
+    """Return the softmax of scores (B, m, 1, H), times the inverse (..., m, m, H): (B, m, 1, H).
 
-    Scores are (B, m, 1, H), the inverse is (..., m, m, H).
+    Both run over the m landmarks.
     """
     weights = torch.exp(scores - scores.amax(1, keepdim=True))
     weights = weights / weights.sum(1, keepdim=True)

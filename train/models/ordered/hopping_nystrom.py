@@ -67,7 +67,7 @@ class HoppingNystrom(WindowNystrom):
 
     @property
     def reach(self) -> int:
-        """Return the number of tokens that an answer depends on.
+        """Return the number of tokens that an answer depends on, the newest included.
 
         Each layer reaches one window further back.
         """

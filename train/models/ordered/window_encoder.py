@@ -97,7 +97,7 @@ class WindowEncoder(StreamingModel):
         self.rings = {"tokens": Ring(axis=1, counter="n_tokens")}
 
     def layer(self, k: int) -> PostNormLayer:
-        """Return layer k of the stack."""
+        """Return layer k, counted from 0."""
         layer = self.layers[k]
         assert isinstance(layer, PostNormLayer)
         return layer
@@ -108,7 +108,7 @@ class WindowEncoder(StreamingModel):
         return int(self.config.window)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """Return the ring of tokens (B, R - 1, X), and the number of tokens so far (B,)."""
+        """Return the last tokens (B, R - 1, X), none at first, and their number so far (B,)."""
         like = self.scores.weight
         return {
             "tokens": like.new_zeros(n_streams, self.reach - 1, self.n_inputs),
@@ -233,9 +233,10 @@ def unseen(visible: Tensor) -> Tensor:
 
 
 def positions_of(n_tokens: Tensor, length: int) -> Tensor:
-    """Return the positions (B, length) of the tokens in a ring that took n_tokens (B,) tokens.
+    """Return the positions in the stream of the last tokens, (B, length), as a ring holds them.
 
-    A position below 0 stands for a slot without a token.
+    The ring has a place for each of `length` tokens, and the newest replaces the oldest. It took
+    n_tokens (B,) tokens. A position below 0 stands for a place without a token.
     """
     slots = torch.arange(length, device=n_tokens.device)
     newest = n_tokens[:, None] - 1
@@ -243,14 +244,14 @@ def positions_of(n_tokens: Tensor, length: int) -> Tensor:
 
 
 def in_window(positions: Tensor, window: int) -> Tensor:
-    """Return which rows, (B, R), are among the last `window` tokens."""
+    """Return True for rows at positions (B, R) among the last `window` tokens, else False."""
     return (positions >= 0) & (positions > positions.amax(1, keepdim=True) - window)
 
 
 def windows(
     context: Tensor, targets: Tensor, mask: Tensor | None, reach: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the last `reach` tokens before and with each target.
+    """Return for each target the last `reach` tokens, the target included.
 
     Args:
         context: Tokens of the context, (B, N, X).

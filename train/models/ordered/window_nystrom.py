@@ -66,7 +66,7 @@ class NystromConfig(WindowConfig):
 
 
 class WindowNystrom(WindowEncoder):
-    """Encodes a window by Nyström attention, to segment means of it or to fixed landmarks."""
+    """Encodes a window by Nyström attention, through means of its segments or fixed landmarks."""
 
     name = "window-nystrom"
     presets: ClassVar[dict[str, Any]] = {
@@ -96,7 +96,7 @@ class WindowNystrom(WindowEncoder):
 
     @property
     def is_fixed(self) -> bool:
-        """Return whether landmarks are constants."""
+        """Return whether landmarks are constants, instead of means over the window's segments."""
         return self.config.landmarks == "fixed"
 
     def attend(
@@ -118,9 +118,14 @@ class WindowNystrom(WindowEncoder):
         return nystrom(queries(layer, asked), *landmarks, keys, values, unseen(visible))
 
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return the weights (B, m, R) of rows in the landmarks, which are means of segments.
+        """Return the weights (B, m, R) by which landmarks are means of the R rows.
 
-        The segments are those of the window, in the order of its tokens.
+        A landmark of layer k is the mean of one segment of the window.
+
+        Args:
+            k: Number of the layer.
+            positions: Positions of the rows' tokens in the stream, (B, R).
+            visible: True for rows in the window, (B, R).
         """
         oldest = positions.amax(1, keepdim=True) - (self.config.window - 1)
         segments = self.segment_of[(positions - oldest).clamp_min(0)]
@@ -130,9 +135,10 @@ class WindowNystrom(WindowEncoder):
 
     @torch.no_grad()
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
-        """Cluster the task's queries and keys, layer by layer (Carreto Picon et al., IV-C).
+        """Set fixed landmarks: cluster the task's queries and keys (Carreto Picon et al., IV-C).
 
-        A layer's tokens come from the layers below with their landmarks already fixed.
+        A layer's tokens come from the layers below with their landmarks already fixed. `draw`
+        returns a batch of as many tasks as it is asked for.
         """
         if not self.is_fixed:
             return

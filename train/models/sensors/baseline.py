@@ -39,15 +39,15 @@ class Scored:
     """Holds a row, the forecast of it that was made one slot before, and how they compare.
 
     Attributes:
-        slot: The row.
-        forecast: Forecasts of it by the experts, from each horizon, (B, H, K).
-        mixture: Densities that were forecast for it, from each horizon.
-        explained: Log density of each component at the value, less log root 2 pi, (B, H, N).
-        below: Probability mass below the value, from one slot before, (B, 1).
-        above: Probability mass above the value, from one slot before, (B, 1).
-        log_density: Log density of the value in nats, from one slot before, (B, 1).
+        slot: The row, as a slot of the stream.
+        forecast: Forecasts of its value by the experts, made at each horizon, (B, H, K).
+        mixture: Densities of its value that were forecast at each horizon.
+        explained: Log of each weighted component at the value, plus log root 2 pi, (B, H, N).
+        below: Probability mass below the value, as forecast one slot before, (B, 1).
+        above: Probability mass above the value, as forecast one slot before, (B, 1).
+        log_density: Log density of the value in nats, as forecast one slot before, (B, 1).
         z: Normal quantile of `below`, Phi^-1(below), (B, 1).
-        known: 1.0 where it has a value and a forecast of it that counts, else 0.0, (B, H, 1).
+        known: 1.0 where the forecast from a horizon is learned from, else 0.0, (B, H, 1).
     """
 
     slot: Slot
@@ -62,7 +62,7 @@ class Scored:
 
     @property
     def counts(self) -> Tensor:
-        """Return `known` of the first horizon, (B, 1)."""
+        """Return 1.0 where the forecast one slot before is learned from, else 0.0, (B, 1)."""
         return self.known[:, 0]
 
 
@@ -134,7 +134,10 @@ class Floor:
         }
 
     def score(self, state: State, x: Tensor) -> Scored:
-        """Read a row x (B, 4) and compare it with the forecast that was made of it."""
+        """Read a row x (B, 4) and compare it with the forecast that was made of it.
+
+        The columns are the value, 1 where it was measured, and the season's length and phase.
+        """
         slot = self._slot(state, x)
         forecast = self._forecast_then(state, slot)
         mixture = density.mixture(_part(state, DENSITY), forecast, slot.newest)
@@ -155,7 +158,7 @@ class Floor:
     def learn(self, state: State, row: Scored) -> tuple[State, Coming]:
         """Return the state of the streams after a row, and their forecast of the slots after it.
 
-        The caller must set `fill`, the value that stands for the next slot if it is missing.
+        The caller must add to the state `fill`, the value that the next slot gets if it is missing.
         """
         slot, old = row.slot, _part(state, DENSITY)
         held, of_season = read_values(state["values"], slot)
@@ -202,7 +205,7 @@ class Floor:
     def total(self, following: State) -> Tensor:
         """Return a sum, (B,), that is not finite if `learn` computed numbers that are not finite.
 
-        It covers the tensors of `following` that no forecast shows.
+        It covers the tensors of the new state, `following`, that no forecast shows.
         """
         return (
             following[f"{EXPERTS}root"].sum((1, 2, 3, 4))
@@ -212,7 +215,7 @@ class Floor:
         )
 
     def _slot(self, state: State, x: Tensor) -> Slot:
-        """Return the slot of a row x (B, 4), with the numbers of its streams."""
+        """Return the slot of a row x (B, 4), completed by what the state holds of each stream."""
         n = state["slots"][:, None]
         value, measured, season = x.split([1, 1, 2], 1)
         length, phase = season.long().split(1, 1)
@@ -252,7 +255,7 @@ class Floor:
         return torch.cat(parts, 1)
 
     def _queued(self, state: State) -> State:
-        """Return the forecasts that wait for their slots, with those of the slot before."""
+        """Return the queues of forecasts for later slots, with those of the last slot added."""
         forecasts = state["forecast"].split(1, 1)[1:]
         following = {"ahead_season": forecasts[-1]} if self._with_season else {}
         if self._waiting:
@@ -263,11 +266,11 @@ class Floor:
 
 
 def _part(state: State, head: str) -> dict[str, Tensor]:
-    """Return the state tensors whose names begin with `head`, by the rest of their names."""
+    """Return the state tensors whose names begin with `head`, under the names without it."""
     return {name.removeprefix(head): held for name, held in state.items() if name.startswith(head)}
 
 
 def _known(state: State, slot: Slot) -> Tensor:
-    """Return 1.0 where a slot was measured and its forecast had a past, else 0.0, (B, H, 1)."""
+    """Return 1.0 for a measured slot whose forecast had enough values, else 0.0, (B, H, 1)."""
     settled = slot.measured * (state["change_weight"] > 3).float()
     return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled[..., None]

@@ -1,4 +1,4 @@
-"""Weigh the density of the experts and that of the network by how well each forecast the past.
+"""Weigh the densities of experts (simple forecasters) and of the network by their past scores.
 
     P = w_0 F + w_1 G(Phi^-1(F))        log w <- 0.995 log w + log score
 
@@ -54,9 +54,9 @@ class Portfolio:
         return cls(shared, normals)
 
     def tails(self, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the masses below and above values, from those of the experts' density.
+        """Return the portfolio's masses below and above V values, each (B, V).
 
-        All are (B, V).
+        The arguments are the masses `below` and `above` in the experts' density, (B, V).
         """
         first, second = self.weight.split(1, -1)
         lower, upper = self.normals.tails(normal_score(below, above))
@@ -72,10 +72,10 @@ class Portfolio:
         return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
 
     def exact(self, quantiles: Tensor, levels: Tensor, likely: Tensor) -> Tensor:
-        """Move quantiles (B, Q) at levels (Q,) to values that come exactly, where these hold them.
+        """Move quantiles (B, Q) at levels (Q,) to `likely` values (B, A) that hold these levels.
 
-        A narrow normal that stands at such a value holds as many levels as it has weight: those
-        around the mass below the value. `likely` (B, A) are the values of the last A normals.
+        The last A normals of the network stand at values that the sensor may show exactly. A narrow
+        one holds as many levels as it has weight: those around the mass below its value.
         """
         n = likely.shape[1]
         z, log_std, log_weight = (part[:, -n:] for part in self.normals.parts)
@@ -90,7 +90,7 @@ class Portfolio:
     def gains(self, z: Tensor) -> Tensor:
         """Return log densities at z (B, 1) minus that of the experts, in nats, (B, 2).
 
-        The two columns are the experts, thus 0, and the network.
+        The two columns are for the experts' density, thus 0, and for the network's.
         """
         network = self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
         return torch.cat([torch.zeros_like(z), network], -1)
@@ -104,10 +104,12 @@ class Portfolio:
 
 
 def following(log_weight: Tensor, gains: Tensor, counts: Tensor) -> Tensor:
-    """Return the logarithms of the weights, (B, 2), after a value.
+    """Return the logarithms of the two densities' weights, (B, 2), after a value.
 
-    They change only where the value counts, that is `counts` (B, 1) is 1.0. `gains` (B, 2) are
-    those of `Portfolio.gains` at the value.
+    Args:
+        log_weight: Logarithms of the weights before the value, (B, 2).
+        gains: Result of `Portfolio.gains` at the value, (B, 2).
+        counts: 1.0 where the value changes the weights, else 0.0, (B, 1).
     """
     updated = (MEMORY * log_weight + gains).log_softmax(-1)
     return torch.where(counts > 0, updated, log_weight)

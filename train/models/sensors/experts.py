@@ -56,7 +56,8 @@ LARGEST = 1e30
 def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, Tensor]:
     """Return the state of experts that have seen no value.
 
-    `filters` holds level, trend and squared error of each filter.
+    `filters` holds level, trend and squared error of each filter, `season` the seasons of those
+    that have one, up to the `longest`, in slots.
     """
     root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
     zeros = root.new_zeros
@@ -75,12 +76,12 @@ def forecasts(
     """Return each expert's forecast at each horizon of the slots after `slot`, (B, H, K).
 
     Args:
-        state: State of the experts after the slot; `season` is the row of the ring that they have
-            added.
-        ring: Seasons of the filters, without that row.
-        past: Past at the position after the slot.
+        state: State of the experts after the slot; `season` (B, S, 1) is the slot's entry in the
+            seasons.
+        ring: Seasons of the filters, by phase, (B, S, slots), in which that entry is still old.
+        past: What the experts read of the past, the slot included.
         slot: The newest slot.
-        scale: Scale of the stream after the slot, (B, 1).
+        scale: Scale of the stream (its mean absolute change) after the slot, (B, 1).
     """
     newest, scale = slot.value[..., None], scale[..., None]
     squared = state["filters"][:, 2:]
@@ -122,11 +123,11 @@ def learned(
     """Return the experts' state after a slot.
 
     Args:
-        state: The experts'.
-        past: At the positions from which the slot was forecast at each horizon.
-        slot: The slot.
-        known: 1.0 where the least squares of a horizon learn, (B, H, 1), else 0.0.
-        usual: The running error of persistence, (B, H, 1).
+        state: State of the experts before the slot.
+        past: What the experts read of the past when they forecast the slot, at each horizon.
+        slot: The slot that came.
+        known: 1.0 where the least squares of a horizon learn from it, else 0.0, (B, H, 1).
+        usual: Running error of the expert "persistence", (B, H, 1).
     """
     phase = slot.season.phase[..., None].expand(-1, len(WINTERS), -1)
     season = state["season"].gather(2, phase).mT * slot.passed[..., None]  # (B, 1, N)
@@ -142,7 +143,8 @@ def learned(
 def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
     """Return filters after a slot, (B, 3, N), and the errors that their seasons learn, (B, 1, S).
 
-    `season` (B, 1, S) is the number that each filter with a season adds at the slot.
+    A filter is level, trend and squared error. `season` (B, 1, S) is the number that each filter
+    with a season adds at the slot.
     """
     alpha, beta, phi = torch.tensor(FILTERS).T
     value, scale = slot.value[..., None], slot.scale[..., None]
@@ -166,7 +168,7 @@ def _least_squares(
 ) -> dict[str, Tensor]:
     """Return roots (B, H, 3, F, F) and weights (B, H, 3, F) after Potter's update by a slot.
 
-    The running errors (B, H, 3) are returned too.
+    The running errors (B, H, 3) are returned too. The arguments are those of `learned`.
     """
     scale = slot.scale[..., None]
     lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, 3)

@@ -59,9 +59,11 @@ ABOVE, BELOW = (2.515517, 0.802853, 0.010328, 0.0), (1.0, 1.432788, 0.189269, 0.
 
 
 def normal_score(below: Tensor, above: Tensor) -> Tensor:
-    """Return Phi^-1 of the mass below, from both tails, to 4.5e-4 and within +-5.2.
+    """Return the normal quantile of the mass below a value, to 4.5e-4 and within +-5.2.
 
-    It need not be exact, as it is only the coordinate in which a density is corrected (`network`).
+    It is computed from the smaller of the masses `below` and `above`.
+
+    It need not be exact: it is only the coordinate in which `network` corrects a density.
     """
     tail = torch.minimum(below, above).clamp(LEAST_TAIL, 0.5)
     t = torch.sqrt(-2 * torch.log(tail))
@@ -73,7 +75,8 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
     """Return the memory that features need, for n_streams streams that have seen no value.
 
-    `ends` and `extremes` hold the lower one, with its sign changed, and the upper one.
+    `ends` and `extremes` hold a lower number, with its sign changed, and an upper one. `longest` is
+    the longest season, in slots.
     """
     zeros = torch.zeros
     return {
@@ -92,7 +95,7 @@ def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
 
 
 def expected(weight: Tensor, forecast: Tensor) -> Tensor:
-    """Return m, the weighted mean of forecasts (B, K): (B, 1).
+    """Return the mean of forecasts (B, K) with weights (B, K): (B, 1).
 
     It is exact where all forecasts are the same.
     """
@@ -101,12 +104,12 @@ def expected(weight: Tensor, forecast: Tensor) -> Tensor:
 
 
 def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
-    """Return the features' memory after a slot; `z_season` is one row of its ring, (B, 1).
+    """Return the features' memory after a slot; of `z_season` only the new entry, (B, 1).
 
     Args:
         state: Memory before the slot.
-        z: z of the slot's value, (B, 1).
-        middle: m that was forecast for the slot, (B, 1).
+        z: Normal quantile of the slot's value under the density forecast for it, (B, 1).
+        middle: Mean of the experts' forecasts of the slot, (B, 1).
         slot: The slot that came.
     """
     gate = slot.measured * slot.started
@@ -135,9 +138,10 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
 
 
 def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
-    """Return the running squares of m's errors and their weights after an error (B, 1).
+    """Return the running squared errors of the experts' mean and their weights, (B, 2, 3).
 
-    The result is (B, 2, 3), for the three `MEMORIES`.
+    They are for the three `MEMORIES`, after an `error` (B, 1), which counts where `gate` (B, 1) is
+    1.0. `scale` (B, 1) is that of the stream.
     """
     most = scale * (6 * state["error"] / scale).clamp(6.0, ERROR_BOUND)
     new = torch.cat([torch.minimum(error, most) ** 2, torch.ones_like(error)], 1) * gate
@@ -146,9 +150,9 @@ def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tenso
 
 
 def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Return slow mean and variance after a slot, (B, 2), and the extremes before it, (B, 2).
+    """Return a stream's slow mean and variance after a slot, (B, 2), and its extremes, (B, 2).
 
-    The extremes have moved a little towards the mean.
+    The extremes are those before the slot, moved a little towards the mean.
     """
     mean, variance = level.split(1, 1)
     apart = within(slot.value - mean, RANGE_BOUND, slot.scale)
@@ -160,12 +164,12 @@ def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]
 
 
 def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Return the memory of a sensor's steps, (B, 3), and a change's distance from one, (B, 1).
+    """Return the memory of a sensor's steps, (B, 3), and a change's `distance` from one, (B, 1).
 
     The memory holds the quantum, which is the least change other than 0 of late; the number of
     changes since it was found; and the last value that was measured. The change's distance from a
     multiple is in quanta: 0 for a sensor of whole degrees, a quarter in the mean for one without
-    steps. A repeat and a change of many quanta leave `distance`.
+    steps. A repeat and a change of many quanta leave `distance` as it was.
     """
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()
@@ -182,9 +186,10 @@ def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Ten
 
 
 def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
-    """Return values near m (B, 1) that are whole quanta from the last one, rising, (B, N_STEPS).
+    """Return rising values near m (B, 1), whole quanta away from the last value, (B, N_STEPS).
 
-    If the quantum is not above `COARSE`, they lie around m itself: rounding would only add noise.
+    A quantum is the sensor's step, the first column of the memory `quantum` (B, 3). If it is not
+    above `COARSE`, the values lie around m itself: rounding would only add noise.
     """
     least, _, last = quantum.split(1, 1)
     turns = ((m - last) / least.clamp(min=LEAST_QUANTUM)).clamp(-MOST_TURNS, MOST_TURNS)
@@ -194,12 +199,15 @@ def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
 
 
 def likely_values(state: dict[str, Tensor], m: Tensor, scale: Tensor) -> Tensor:
-    """Return the values that may come exactly in the next slot, (B, N_LIKELY): see `N_LIKELY`."""
+    """Return the values that the sensor may show exactly in the next slot, (B, N_LIKELY).
+
+    They are steps near m (B, 1), the mean of the experts' forecasts, and the ends of its range.
+    """
     return torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
 
 
 def errors_of(running: Tensor, scale: Tensor) -> Tensor:
-    """Compute the running errors of m, (B, 3), from `running`; the second one is s."""
+    """Compute the running errors of the experts' mean, (B, 3), from `running` (B, 2, 3)."""
     squared, weight = running.unbind(1)
     roots = torch.sqrt(squared / weight.clamp(min=1e-3))
     roots = torch.where(weight > 1.5, roots, FIRST_ERROR * scale)
@@ -213,19 +221,19 @@ def features(
 ) -> Tensor:  # fmt: skip
     """Return the features of the slot after `slot`, (B, N_FEATURES).
 
-    The last N_LIKELY of them are z of the values that may come exactly.
+    The last N_LIKELY of them are normal quantiles of the values that may come exactly.
 
     Args:
         state: Memory of the features after the slot.
-        ring: z of a season of slots, (B, S), with or without the slot's.
-        mixture: Density of the coming slot, of one horizon.
+        ring: Normal quantiles of a season of values, (B, S), with or without the slot's.
+        mixture: Density that is forecast for the next slot.
         share: Shares of the mixture's widths, (B, W).
         forecast: Forecasts of the experts at the first horizon, (B, K).
         m: Weighted mean of these forecasts, (B, 1).
-        likely: Values that may come exactly, (B, N_LIKELY).
+        likely: Values that the sensor may show exactly, (B, N_LIKELY).
         error: Running errors of the experts, (B, K).
         running: Running errors of m, (B, 3).
-        past: Past at the position after the slot.
+        past: What the experts read of the past, the slot included.
         slot: The newest slot.
         scale: Scale of the stream after the slot, (B, 1).
         weight: Number of changes of which the scale is the mean, (B, 1).

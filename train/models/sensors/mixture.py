@@ -98,8 +98,8 @@ class Mixture:
         """Compare values (B, 1) with the mixture.
 
         Returns:
-            Masses below and above the value, each (B, H), and the log density of each component
-                less log root 2 pi, (B, H, N).
+            Masses below and above the value, each (B, H), and the log of each weighted component's
+                density plus log root 2 pi, (B, H, N).
         """
         apart = ROOT_HALF * (value[..., None] - self.mean) / self.std
         half = 0.5 * (self.weight * torch.erf(apart)).sum(-1)
@@ -143,9 +143,9 @@ class Mixture:
 
 
 def parts(mass: Tensor, below: Tensor) -> Tensor:
-    """Return how much of each cell lies below, from 0 to 1, (..., G - 1).
+    """Return the share of each cell of a grid up to which the mass is `below`, (..., G - 1).
 
-    `mass` (..., G) are the rising masses at the ends of the cells, `below` the mass that is sought.
+    A share is from 0 to 1. `mass` (..., G) are the rising masses at the grid's points.
     """
     less, more = mass[..., :-1], mass[..., 1:]
     return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
@@ -199,7 +199,7 @@ def learned(
 
     Args:
         state: State of the mixture before the slot.
-        explained: Log density of each component at the slot's value, (B, H, N).
+        explained: Log density of each weighted component at the slot's value, (B, H, N).
         forecast: Forecasts of the slot by the experts, (B, H, K).
         slot: The slot that came.
         known: 1.0 where there are a value and a forecast of it, (B, H, 1), else 0.0.
@@ -228,9 +228,9 @@ def learned(
 
 
 def _typical(typical: Tensor, apart: Tensor, slot: Slot, known: Tensor) -> Tensor:
-    """Return the typical errors, which are medians, (B, H, K), after errors `apart`.
+    """Return each expert's typical error, a running median, after errors `apart`: (B, H, K).
 
-    Repeats of a value teach nothing.
+    Repeats of a value change nothing.
     """
     moved = typical * torch.where(apart.abs() > typical, GROWTH, 1 / GROWTH)
     change = (slot.value - slot.newest)[..., None] * known

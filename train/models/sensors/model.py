@@ -47,7 +47,7 @@ class SensorsConfig:
     """Holds the sizes of the model.
 
     Attributes:
-        longest: Longest season that is used, in slots; a longer one is not.
+        longest: Longest season that is used, in slots (steps from row to row).
         values: Number of last values that are kept: two seasons and some.
         width: Width of the network.
         n_heads: Number of heads of the network's memory, for each half-life.
@@ -66,9 +66,9 @@ class WatchedStreams:
     """Holds B streams of T rows as the network sees them.
 
     Attributes:
-        features: Features of each row as known before it, (T, B, F).
-        z: z of each row's value (`features`), (T, B).
-        counts: 1.0 where z counts, else 0.0, (T, B).
+        features: Features of each row, computed from the rows before it, (T, B, F).
+        z: Normal quantile of each row's value under the density forecast for it, (T, B).
+        counts: 1.0 where the network learns from z, else 0.0, (T, B).
         log_density: Log density of each value under the experts' mixture, in nats, (T, B).
     """
 
@@ -79,11 +79,11 @@ class WatchedStreams:
 
 
 class Sensors(StreamingModel):
-    """Forecasts by experts and their calibrated mixture, and a network that corrects it.
+    """Forecasts by a mixture of experts (simple forecasters), and a network that corrects it.
 
-    Both densities are weighed in a portfolio. Input x (B, 4): the value; 1 where it was measured, 0
-    where the slot is missing; the season's length in slots, 0 for none; the slot's phase in it, in
-    slots.
+    Both densities are weighed by their past scores. Input x (B, 4): the value; 1 where it was
+    measured, 0 where the slot is missing; the season's length in slots, 0 for none; the slot's
+    phase in it, in slots.
     """
 
     name = "sensors"
@@ -165,7 +165,10 @@ class Sensors(StreamingModel):
 
     @torch.no_grad()
     def watched(self, rows: Tensor) -> WatchedStreams:
-        """Return the streams as the network sees them, from rows (T, B, 4), with one horizon."""
+        """Return what the network sees of B streams of rows (T, B, 4), forecast one slot ahead.
+
+        The columns of rows are those of the input x.
+        """
         floor = Floor(self.config.longest, self.config.values, HORIZONS[:1], with_season=False)
         state = floor.initial_state(rows.shape[1])
         features = torch.zeros(rows.shape[1], N_FEATURES)
@@ -183,7 +186,7 @@ class Sensors(StreamingModel):
         """Return minus the mean gain over the experts' density, in nats, of rows in their order.
 
         In the batch `x_context` (B, N, F) are features and `y_context` (B, N, 1) z, as `watched`
-        returns them; `mask` (B, N) is True where z counts.
+        returns them; `mask` (B, N) is True where the network learns from z.
         """
         features, z = batch.x_context.transpose(0, 1), batch.y_context[..., 0].T
         counts = torch.ones_like(z) if batch.mask is None else batch.mask.T.float()
@@ -196,12 +199,12 @@ class Sensors(StreamingModel):
         return (loss * counts).sum() / counts.sum().clamp(min=1.0)
 
     def prepare(self, draw: Callable[[int], Batch], generator: torch.Generator) -> None:
-        """Set the scale of the features: their mean and standard deviation over some tasks."""
+        """Set the mean and deviation that scale the features, from a batch of tasks by `draw`."""
         features = draw(N_SCALED).x_context.flatten(0, 1)
         self.network.feature_mean.copy_(features.mean(0))
         self.network.feature_std.copy_(features.std(0) + LEAST_STD)
 
 
 def _p_value(below: Tensor, above: Tensor, counts: Tensor) -> Tensor:
-    """Return twice the smaller of the masses below and above a value; 1 where no value counts."""
+    """Return twice the smaller of the masses below and above a value; 1 where `counts` is 0."""
     return torch.where(counts > 0, 2 * torch.minimum(below, above), 1.0)

@@ -41,14 +41,17 @@ N_NORMALS = len(FIRST_STD)
 
 @dataclass(frozen=True, slots=True)
 class Normals:
-    """Holds a density of z: C normals, by mean, log std and log weight, each tensor (..., C)."""
+    """Holds a density of z, the normal quantile of a value under the experts' density.
+
+    It is C normals, by mean, log of the standard deviation and log weight, each tensor (..., C).
+    """
 
     mean: Tensor
     log_std: Tensor
     log_weight: Tensor
 
     def gain(self, z: Tensor) -> Tensor:
-        """Return log g(z) - log phi(z) in nats; z and the result are (..., 1)."""
+        """Return the log density at z minus that of N(0, 1), in nats; both tensors are (..., 1)."""
         apart = (z - self.mean) * torch.exp(-self.log_std)
         logs = self.log_weight - self.log_std - 0.5 * apart**2
         return logs.logsumexp(-1, keepdim=True) + 0.5 * z**2
@@ -83,7 +86,7 @@ def neutral(n_streams: int) -> Normals:
 
 
 class Network(nn.Module):
-    """Computes normals of z from features, with a memory.
+    """Computes a density of z, as `Normals`, from features and from a memory of the stream.
 
     Args:
         n_features: F, the number of features.
@@ -130,7 +133,13 @@ class Network(nn.Module):
         return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
     def normals(self, encoded: Tensor, read: Tensor, features: Tensor) -> Normals:
-        """Return the density of z, from the encoding, the memory as read, and the features."""
+        """Return the density of z.
+
+        Args:
+            encoded: Encoding of the features, (..., W).
+            read: Result of `read`, (..., 3 H).
+            features: Features, (..., F); the last ones are means of normals.
+        """
         numbers = self.head(torch.cat([encoded, read], -1))
         sizes = [N_NORMALS - N_LIKELY, N_NORMALS, N_NORMALS]
         mean, log_std, log_weight = numbers.split(sizes, -1)
@@ -138,7 +147,10 @@ class Network(nn.Module):
         return Normals(mean, log_std.clamp(*LOG_STD_BOUNDS), log_weight.log_softmax(-1))
 
     def fold(self, memory: Tensor, attention: Tensor, z: Tensor, counts: Tensor) -> Tensor:
-        """Return the memory (B, H, L, 4) after z (B, 1), which counts where counts (B, 1) is 1."""
+        """Return the memory (B, H, L, 4) after z (B, 1), which is learned where counts (B, 1) is 1.
+
+        It is added to the latents by the attention (B, H, L).
+        """
         counts = counts[..., None, None]
         keep = 1 - (1 - self.forgetting()[:, None, None]) * counts
         written = attention[..., None] * moments_of(z)[:, :, None]
@@ -154,9 +166,9 @@ class Network(nn.Module):
         """Return the densities of all rows at once, as `fold` and `read` give them one by one.
 
         Args:
-            features: Features of each row as known before it, (T, B, F).
-            z: z of each row's value, (T, B).
-            counts: 1.0 where z counts, (T, B).
+            features: Features of each row, computed from the rows before it, (T, B, F).
+            z: Normal quantile z of each row's value, (T, B).
+            counts: 1.0 where z is learned, else 0.0, (T, B).
             keep: 0.0 for streams whose memory is not read, else 1.0, (B, 1).
         """
         encoded, attention = self.encode(features)
@@ -165,10 +177,10 @@ class Network(nn.Module):
         return self.normals(encoded, read * keep, features)
 
     def _read_each(self, attention: Tensor, moments: Tensor) -> Tensor:
-        """Read the memory for each row, (T, B, 3 H), from attention (H, T, B, L), in chunks.
+        """Read the memory for each row by attention (H, T, B, L): return (T, B, 3 H).
 
-        A chunk is one product. Forgetting goes by all rows here, and in `fold` by those that count:
-        that differs little.
+        The memory holds the moments (T, B, 4) of earlier rows. It forgets with every row here, and
+        in `fold` only with rows that are learned, which differs little.
         """
         n_streams, gamma = moments.shape[1], self.forgetting()[:, None, None]
         memory = moments.new_zeros(self.n_heads, 1, n_streams, self.n_latents, N_MOMENTS)
@@ -195,7 +207,7 @@ CHUNK = 50
 
 
 def moments_of(z: Tensor) -> Tensor:
-    """Return the four moments of z (..., 1) that the memory sums up: (..., 1, 4)."""
+    """Return what the memory sums up of z (..., 1): 1, z, z^2 - 1 and |z| - E|z|, (..., 1, 4)."""
     z = z.clamp(-Z_BOUND, Z_BOUND)
     moments = torch.cat([torch.ones_like(z), z, z**2, z.abs()], -1)
     moments = moments - torch.tensor([0.0, 0.0, 1.0, E_ABS_Z], device=z.device)

@@ -32,16 +32,16 @@ CHANGE_BOUND, LEVEL_BOUND = 8.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Holds the past at H positions in a stream, each with a horizon.
+    """Holds what experts read of the past, to forecast at H horizons (numbers of slots ahead).
 
     Attributes:
         simple: Four forecasts, (B, H, 4): the newest value, `ahead`, the newest value plus the
             season's change, and the mean of the last 32 values. `ahead` is the value one season
             before the one forecast; without a season it is the newest value.
-        season: Whether `ahead` is from a season, (B, H, 1).
-        bases: Number to which each least squares adds its forecast, (B, H, 3).
+        season: True where `ahead` is from a season, (B, H, 1).
+        bases: Number to which each of the three least squares adds its forecast, (B, H, 3).
         regressors: Regressors of each least squares, in scales of the stream, bounded, (B, H, 3,
-            F): two have those of changes, the third those of levels.
+            F): changes for the first two, levels for the third.
     """
 
     simple: Tensor
@@ -58,9 +58,10 @@ def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
         slot: The newest slot.
 
     Returns:
-        The last `N_RECENT` values, newest first, `then` and `ahead`, (B, 2 H, N_RECENT + 2): first
-            at the positions from which the slot was forecast with each horizon, then at the
-            position after the slot; and whether `then` and `ahead` are from a season, (B, 2 H, 1).
+        The last `N_RECENT` values, newest first, and the values some seasons before the newest one
+            and before the one forecast, (B, 2 H, N_RECENT + 2): in H rows as they were when the
+            slot was forecast at each horizon, and in H as they are after it; and True where there
+            is such a season, (B, 2 H, 1).
     """
     late = -slot.horizon % slot.season.length[..., None]  # m L - h
     back = torch.cat([slot.horizon + late, late], -1)  # (B, H, 2)
@@ -74,13 +75,13 @@ def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
 
 
 def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Past, Past]:
-    """Return the past from which the slot was forecast, and that for forecasts of later slots.
+    """Return the past from which a slot was forecast, and that for forecasts of later slots.
 
     Args:
         held: Values that `read_values` returns first.
         known: Tensor that `read_values` returns second.
         slot: The newest slot.
-        scale: Scale of the stream's changes after the slot, (B, 1).
+        scale: Scale of the stream (its mean absolute change) after the slot, (B, 1).
     """
     newest, (then, ahead) = held[..., :1], held[..., N_RECENT:].split(1, -1)
     level, seasonal = held[..., :32].mean(-1, keepdim=True), known.float()
@@ -112,7 +113,10 @@ def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Pas
 
 
 def _waves(phase: Tensor, length: Tensor) -> Tensor:
-    """Return sines and cosines of a season at phases (B, P, 1): (B, P, 2 N_HARMONICS)."""
+    """Return sines and cosines at phases (B, P, 1) of a season of `length`: (B, P, 2 N_HARMONICS).
+
+    Phases and length are in slots.
+    """
     turns = phase.float() / length.float()
     angle = turns * (2 * math.pi * torch.arange(1.0, N_HARMONICS + 1))
     return torch.cat([angle.sin(), angle.cos()], -1)

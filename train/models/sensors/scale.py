@@ -63,7 +63,7 @@ def within(values: Tensor, n: float, scale: Tensor) -> Tensor:
 
 
 def _median(sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower median of those of sizes (B, N) that are not 0, and their number, (B, 1)."""
+    """Return the lower median of the sizes (B, N) above 0, and how many there are, each (B, 1)."""
     n = (sizes > 0).float().sum(-1, keepdim=True)
     place = (sizes.shape[-1] - 0.5 * (n + 1)).long()  # in rising order, those of 0 come first
     return sizes.sort(-1).values.gather(-1, place), n

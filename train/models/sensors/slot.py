@@ -39,9 +39,9 @@ class Slot:
         scale: Scale of the stream's changes before the slot, (B, 1), positive.
         season: Season of the stream, with the slot's phase.
         age: Number of slots since the season was found, (B, 1).
-        passed: 1.0 once a whole season has passed since then, else 0.0, (B, 1).
+        passed: 1.0 once a whole season has passed since it was found, else 0.0, (B, 1).
         horizon: Number of slots that each forecast looks ahead, (B, H, 1), int64.
-        phase: Phase of the slots that many slots ahead, (B, H, 1), int64.
+        phase: Place in the season of the slot that each forecast is for, (B, H, 1), int64.
     """
 
     n: Tensor

@@ -1,4 +1,4 @@
-"""Draw a sequence of events: each gap in the band that was predicted, and its likelihood."""
+"""Draw events: each gap (time since the last event) in its predicted band, and its likelihood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score models of events on held-out sequences: likelihood, marks, gaps."""
+"""Score models of events on held-out sequences: likelihood, marks, gaps (times between events)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class EventScore:
 def score_events(
     model: EventModel, parts: Sequence[HeldOutEvents]
 ) -> tuple[EventScore, Tensor, Tensor]:
-    """Score a model on held-out sequences; a stream's first event counts only in the likelihood.
+    """Score a model on batches of held-out sequences.
+
+    A sequence's first event counts only in the likelihood.
 
     Returns:
         The score, then the sum of the log-likelihoods of each sequence and its number of events,
@@ -116,7 +118,7 @@ def predictions_along(model: EventModel, events: Tensor) -> tuple[Tensor, Tensor
 
 @torch.inference_mode()
 def answers_along(model: EventModel, events: Tensor) -> list[Mapping[str, Tensor]]:
-    """Return a model's predictions after each event (B, N, 2) of streams that begin empty."""
+    """Return predictions after each of the events (B, N, 2) of (gap, mark); streams begin empty."""
     state, predictions = initial_state_beside(model, events), list[Mapping[str, Tensor]]()
     for row in range(events.shape[1]):
         written, prediction = model.step(state, events[:, row])

@@ -1,7 +1,8 @@
-"""Define the common part of all tasks of events: scaling, scores, reference models, a picture.
+"""Define what tasks of events share. An event is (gap, mark); a gap is the time since the last one.
 
-An event is (gap, mark). Gaps are in units of the task's mean gap, so that models need no setting
-for the unit of time; likelihoods are densities of time in that unit too.
+Tasks share scaling, scores, reference models and a picture. Gaps are in units of the task's mean
+gap, so that models need no setting for the unit of time; likelihoods are densities of time in that
+unit too.
 """
 
 from __future__ import annotations
@@ -121,7 +122,10 @@ def event_model(model: StreamingModel) -> EventModel:
 
 
 def sequences(parts: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pad sequences (N_i, 2) to one tensor (B, N, 2), and return also its mask (B, N)."""
+    """Pad sequences (N_i, 2) of (gap, mark) to a tensor (B, N, 2); return it and its mask (B, N).
+
+    The mask is True for real events.
+    """
     events = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
     lengths = torch.tensor([len(part) for part in parts])
     return events, torch.arange(events.shape[1]) < lengths[:, None]

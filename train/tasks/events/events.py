@@ -124,7 +124,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
         return torch.from_numpy(events / np.array([self.time_scale, 1.0])).float()
 
     def _pieces(self, events: FloatArray, first: int) -> list[tuple[Tensor, int]]:
-        """Cut held-out windows from a sequence, from the event `first` on.
+        """Cut held-out windows from a sequence of (gap, mark), (N, 2), from event `first` on.
 
         Returns:
             For each window its events (n, 2), scaled, and how many of them are only history.
@@ -213,7 +213,7 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
 
 
 def _gaps(events: FloatArray) -> FloatArray:
-    """Turn n events of (time, mark) into n - 1 events of (gap, mark); the first one is dropped."""
+    """Turn n events of (time, mark) into n - 1 of (gap, mark); a gap is the time since the last."""
     return np.stack([np.diff(events[:, 0]), events[1:, 1]], 1)
 
 

@@ -90,7 +90,10 @@ class HawkesSetting:
 
 
 def simulate(setting: HawkesSetting, n_sequences: int, generator: torch.Generator) -> Tensor:
-    """Simulate n_sequences sequences of (gap, mark), (B, N, 2), float64, in the setting's time."""
+    """Simulate n_sequences = B sequences of N events; return (B, N, 2), float64.
+
+    Columns are the gap (time since the event before), in the setting's unit of time, and the mark.
+    """
     rates, jumps = setting.rates, setting.caused * setting.decay
     excited = torch.zeros(n_sequences, setting.n_marks, dtype=torch.float64)
     rows = []

@@ -47,7 +47,7 @@ def load_images(source: str, size: int, folder: Path | None) -> ImageSet:
     """Load the images of a source.
 
     Args:
-        source: Name of the source, one of `SIZES`.
+        source: "digits", "photographs", "emnist" or "celeba".
         size: Pixels a side, one of the sizes that the source has.
         folder: Folder in which the files of emnist or celeba lie; None for the other sources.
 
@@ -91,7 +91,10 @@ STRIDE = 8
 
 
 def built_in(*names: str) -> list[Images]:
-    """Return named arrays of the file that comes with Edgefold; digits are (1797, 8, 8), to 16."""
+    """Return arrays of the file that comes with Edgefold by name.
+
+    "digits" is (1797, 8, 8), with values from 0 to 16.
+    """
     with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as arrays:
         return [arrays[name] for name in names]
 

@@ -78,7 +78,7 @@ class ImageTask(Task):
     """Draws batches of images to complete, from one source.
 
     Args:
-        source: Name of the source, one of `SIZES`.
+        source: "digits", "photographs", "emnist" or "celeba".
         images: Images of the source, from `load_images`.
         folder: Folder in which the files lie, as the user typed it; empty where there is none.
     """
@@ -209,7 +209,7 @@ class ImageTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: ImageOptions) -> TaskStreams:
-        """Return streams of training images that set ranges, and of held-out images to score."""
+        """Return training images to set a narrow precision's ranges, held-out ones to score it."""
         task = cls.from_options(args, described)
         return TaskStreams(
             list(islice(task._streams(task.images.training, 20240611), N_CALIBRATED)),

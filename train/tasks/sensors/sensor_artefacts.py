@@ -1,7 +1,8 @@
-"""Add to a made-up process what a sensor adds: noise, faults, rounding, slots without a value.
+"""Add what a sensor adds to values (n,), one a slot (time step); a season has `season` slots.
 
 Each artefact takes a generator of random numbers, values (n,) with a variance of about 1, and the
-season in slots, and returns the changed values (n,). `digitised` comes last and rounds them.
+season, and returns the changed values (n,): with noise, faults and more. `digitised` comes last and
+rounds them; `measured_slots` draws which slots have a value.
 """
 
 from __future__ import annotations
@@ -178,9 +179,10 @@ def _stuck(random: Random, values: FloatArray) -> FloatArray:
 
 
 def measured_slots(random: Random, n: int) -> Array:
-    """Draw which of n slots have a value, (n,) of bool; in about one stream of four some have none.
+    """Draw which of n slots (time steps) have a value, (n,) of bool.
 
-    Values get lost one at a time, many at random (an irregular sensor), or in stretches of slots.
+    In about one stream of four some have none. Values get lost one at a time, many at random (an
+    irregular sensor), or in stretches of slots.
     """
     measured = np.ones(n, bool)
     kind = random.random()

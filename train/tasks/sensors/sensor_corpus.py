@@ -42,7 +42,7 @@ class RealSeries:
     """Holds a real series.
 
     Attributes:
-        values: (n,), one value a slot, NaN where nothing was measured.
+        values: (n,), one value a slot (time step), NaN where nothing was measured.
         season: Length of the season in slots, 0 for none.
     """
 
@@ -65,14 +65,14 @@ def read_corpus() -> list[RealSeries]:
 
 
 def draw_stream(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
-    """Draw a stream of n slots: mostly a made-up sensor, else a piece of the real series."""
+    """Draw a stream of n slots (time steps): mostly a made-up sensor, else real pieces."""
     if not corpus or random.random() >= SHARE:
         return draw_sensor(random, n)
     return draw_piece(random, n, corpus)
 
 
 def draw_piece(random: Random, n: int, corpus: list[RealSeries]) -> DrawnSensor:
-    """Draw a stream of n slots as a weighted sum of cuts from the real series of the corpus."""
+    """Draw a stream of n slots (time steps) as a weighted sum of cuts from the real series."""
     n_cuts = int(random.integers(1, MOST_MIXED + 1))
     weights = random.dirichlet(np.full(n_cuts, EVENNESS))
     cuts = [_cut(random, n, corpus[random.integers(len(corpus))]) for _ in weights]

@@ -1,7 +1,7 @@
-"""Draw made-up processes from formulas: autoregressions, kernels, causes, chaos, and mixtures.
+"""Draw processes by formulas over n slots (time steps); a season has `season` slots.
 
-Each function takes a generator of random numbers, a number of slots n and a season in slots, and
-returns a random process (n,) of its kind.
+The formulas are of autoregressions, kernels, causes, chaos and mixtures. Each function takes a
+generator of random numbers, n and season, and returns a random process (n,) of its kind.
 """
 
 from __future__ import annotations

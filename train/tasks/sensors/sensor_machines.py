@@ -1,7 +1,7 @@
-"""Draw made-up processes of machines, buildings, roads, servers and markets.
+"""Draw processes of machines, roads, markets over n slots (time steps), `season` slots a season.
 
-Each function takes a generator of random numbers, a number of slots n and a season in slots, and
-returns a random process (n,) of its kind.
+Each function takes a generator of random numbers, n and season, and returns a random process (n,)
+of its kind, also of buildings and servers.
 """
 
 from __future__ import annotations

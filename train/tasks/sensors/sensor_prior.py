@@ -53,7 +53,7 @@ BOUND = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DrawnSensor:
-    """Holds one stream of a sensor.
+    """Holds one stream of a sensor, whose times are n equal steps (slots).
 
     Attributes:
         rows: (n, 4), float32, a row a slot. Columns are the value; 1 where it was measured, else 0;
@@ -67,7 +67,7 @@ class DrawnSensor:
 
 
 def draw_sensor(random: Random, n: int, family: str = "") -> DrawnSensor:
-    """Draw a made-up stream of n slots, of the named kind of process, or of a random kind."""
+    """Draw a made-up stream of n slots (time steps), of a named or a random kind of process."""
     season = int(random.choice(SEASONS))
     name = family or str(random.choice(_NAMES, p=_SHARES))
     process, is_seasonal = FAMILIES[name]
@@ -118,7 +118,10 @@ def in_a_unit(random: Random, values: FloatArray, zero: float) -> FloatArray:
 
 
 def told_season(random: Random, n: int, season: int) -> tuple[Array, Array]:
-    """Return the season that a model is given at each slot, and the slot's phase, each (n,)."""
+    """Draw the season that a model is given at each of n slots (time steps), and each slot's phase.
+
+    Both are (n,), in slots, and 0 where no season is given; it may be wrong or come late.
+    """
     season_length = 0
     if season and random.random() < TOLD:
         season_length = DAYS_OF_A_WEEK * season if random.random() < WEEKLY else season

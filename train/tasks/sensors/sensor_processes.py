@@ -1,4 +1,4 @@
-"""Draw the building blocks of made-up sensors: filters, walks, seasons, switches and events.
+"""Draw building blocks of made-up sensors over n slots (time steps): walks, seasons and more.
 
 Most functions draw from a numpy generator `random` and return n slots in float64; none of them
 loops over slots.
@@ -84,7 +84,7 @@ def wander(random: Random, n: int, memory: float) -> FloatArray:
 
 
 def lasting(random: Random, low: float, high: float) -> float:
-    """Draw the memory of a `wander` whose correlation lasts `low` to `high` slots, log-uniform."""
+    """Draw `memory` for `wander`, so that correlation lasts `low` to `high` slots, log-uniform."""
     return math.exp(-1 / log_uniform(random, low, high))
 
 
@@ -230,5 +230,5 @@ def bumps(phase: FloatArray, places: Any, widths: Any, sizes: Any) -> FloatArray
 
 
 def decaying(hits: FloatArray, half_life: float) -> FloatArray:
-    """Let each hit fade exponentially, to a half within `half_life` slots, and sum them, (n,)."""
+    """Let each hit (n,) fade exponentially, to a half within `half_life` slots; sum them, (n,)."""
     return filtered(hits, 0.5 ** (1 / half_life))

@@ -1,7 +1,7 @@
-"""Score a general model of sensors on held-out streams, compared with its experts.
+"""Score a general model of sensors on held-out streams, and its experts (simple predictors).
 
-The experts are simple predictors inside the model that learn online; a network corrects the mixture
-of their predictions. The gain of the model is how much larger its log density is than theirs.
+The experts are inside the model and learn online; a network corrects the mixture of their
+predictions. The gain of the model is how much larger its log density is than theirs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def answers_of(
     """Score every row of S streams of the same length T; return an array (S, T, 4).
 
     Its columns are log density (nats) and p-value under the experts, then both under the model; NaN
-    where no value counts. `said` is called with the number of streams after each part of them.
+    where no value counts. The streams run in groups; `said` is called with each group's size.
     """
     answers = []
     for first in range(0, len(streams), SIDE_BY_SIDE):
@@ -80,9 +80,10 @@ def answers_of(
 
 
 def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
-    """Return the scores of `answers_of`, (B, T, 4), for rows (B, T, 4), by the steps of a model.
+    """Return the scores of `answers_of`, (B, T, 4), by the steps of a model.
 
-    Each step also predicts the model's other horizons, which are not scored.
+    `rows` (B, T, 4) are those of `DrawnSensor`. Each step also predicts the model's other horizons,
+    which are not scored.
     """
     answers = follow(model, model.initial_state(len(rows)), rows)[1]
     parts = [answers["floor"][..., 1:], answers["log_density"], answers["p_value"]]
@@ -117,7 +118,10 @@ def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
 
 
 def score_of(answers: FloatArray) -> SensorScore:
-    """Sum up the scores (S, T, 4) of `answers_of`; streams in which no row counts are left out."""
+    """Sum up the scores (S, T, 4) of `answers_of`: log density and p-value of experts, of model.
+
+    Streams in which no row counts are left out.
+    """
     answers = answers[np.isfinite(answers[..., 0]).any(1)]
     gains = answers[..., 2] - answers[..., 0]
     each = np.nanmean(gains, 1)
@@ -172,7 +176,12 @@ def table(scores: Mapping[str, SensorScore], run: str) -> str:
 
 
 def scores_by_family(answers: FloatArray, families: Array) -> dict[str, SensorScore]:
-    """Return the scores of all streams, then of each family in falling order of the gain."""
+    """Return the scores of all streams, then of each family in falling order of the gain.
+
+    Args:
+        answers: Scores of the rows of S streams, (S, T, 4), from `answers_of`.
+        families: Name of the kind of process of each stream, (S,).
+    """
     names = sorted(set(families.tolist()))
     scores = {
         name: score_of(answers[families == name])

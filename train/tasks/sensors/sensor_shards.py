@@ -1,4 +1,4 @@
-"""Store features of many streams in files: computed once, read by the network in every step.
+"""Store features of many streams in files, computed once by experts (simple predictors).
 
     FOLDER/
       made-of.json           slots of a stream, seed
@@ -48,7 +48,7 @@ Z, COUNTS, LOG_DENSITY = range(3)
 
 @dataclass(frozen=True, slots=True)
 class StreamSet:
-    """Describes a set of random streams: their number, their slots, and the seed of the draw."""
+    """Describes a set of random streams: their number, their time steps, the seed of the draw."""
 
     n_streams: int = 8_000
     n_slots: int = 2_048
@@ -62,13 +62,16 @@ class StreamSet:
             )
 
     def rows(self, shard: int) -> Array:
-        """Draw the S streams of a shard again from the seed; return their rows, (T, S, 4)."""
+        """Draw the S streams of a shard (file) again from the seed; return their rows, (T, S, 4).
+
+        Columns are as in `DrawnSensor`.
+        """
         random, corpus = np.random.default_rng((self.seed, shard)), read_corpus()
         drawn = [draw_stream(random, self.n_slots, corpus).rows for _ in range(self.size(shard))]
         return np.stack(drawn, 1)
 
     def size(self, shard: int) -> int:
-        """Return the number of streams of a shard."""
+        """Return the number of streams of shard (file) number `shard`."""
         return min(SHARD, self.n_streams - shard * SHARD)
 
     @property

@@ -66,7 +66,7 @@ class SensorsOptions:
 
 
 class SensorsTask(Task):
-    """Draws batches of consecutive rows of streams, with the features that the experts give them.
+    """Draws consecutive rows of streams, with features from the experts (simple predictors).
 
     Args:
         cache: Folder of the files with features (shards); `prepare` makes it.
@@ -183,7 +183,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """Return held-out streams that set the number ranges, and none to score.
+        """Return held-out streams that set a narrow precision's ranges, and none to score.
 
         A forecast of this model is scored by its own later answer, not by a given target.
         """

@@ -61,7 +61,10 @@ EVALUATION_BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Holds n windows of 50 time points: inputs x (n, 50, 17) and activities y (n, 50, 1)."""
+    """Holds n windows of 50 time points: inputs x (n, 50, 17) and activities y (n, 50, 1).
+
+    Columns of x: time, 12 coordinates of four tags, and for each tag 1 if it has a reading, else 0.
+    """
 
     x: Tensor
     y: Tensor

@@ -61,7 +61,7 @@ def scored(recording: LabelledTokens, sequences: SequenceSet) -> NDArray[np.int6
 
 
 def scaled(tokens: NDArray[np.float32], sequences: SequenceSet) -> Tensor:
-    """Turn raw tokens into the model's units."""
+    """Turn raw tokens (n, X) into the model's units, by shift and scale of the set."""
     return torch.from_numpy((tokens - sequences.shift) / sequences.scale)
 
 

@@ -85,7 +85,7 @@ class SequenceTask(Task):
     """Draws windows of labelled sequences from one source.
 
     Args:
-        source: Name of the source, one of `SOURCES`.
+        source: "digits-rows", "exercises", "gtzan", "thumos14" or "human-activity".
         sequences: Recordings of the source, from `load_sequences`.
         options: Options of the command line by which they were loaded.
     """
@@ -222,7 +222,7 @@ class SequenceTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: SequenceOptions) -> TaskStreams:
-        """Return streams of training windows that set ranges, and of held-out windows to score."""
+        """Return training windows to set a narrow precision's ranges, held-out ones to score it."""
         task = cls.from_options(args, described)
         training, held_out = task.sequences.training, task.sequences.held_out
         return TaskStreams(
@@ -243,7 +243,7 @@ def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> 
     """Load the sequences of a source.
 
     Args:
-        source: Name of the source, one of `SOURCES`.
+        source: "digits-rows", "exercises", "gtzan", "thumos14" or "human-activity".
         folder: Local folder or file of the source; empty where it comes with Edgefold.
         endless: Whether digits-rows is one stream without resets.
         pretrained: Data that the network of thumos14's features had learned; else empty.
