@@ -278,7 +278,7 @@ def _paced(paced: dict[str, Any]) -> str:
 
 
 def _paced_figures(paced: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return title, sentence and SVG of each figure on the stream's own rate."""
+    """Return title, sentence and SVG of each figure of a paced profile (rows at fixed rates)."""
     runs = paced["runs"]
     figures = []
     if runs:  # none where Ctrl-C came before the first arrival

@@ -1,4 +1,4 @@
-"""Draw as SVG a profile's paced part: latency, power and clocks at the stream's own rates."""
+"""Draw a paced profile as SVG: latency, power and clocks while rows arrive at fixed rates."""
 
 from __future__ import annotations
 

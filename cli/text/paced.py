@@ -1,4 +1,4 @@
-"""Write a profile's paced part as text."""
+"""Write a paced profile (measured while rows arrive at fixed rates) as text."""
 
 from __future__ import annotations
 

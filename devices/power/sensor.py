@@ -28,7 +28,7 @@ class RailSensor(Protocol):
 
     @property
     def scope(self) -> str:
-        """Return words on what the sum covers and what it leaves out."""
+        """Return words on which parts of the machine the rails cover, and which they leave out."""
 
     @property
     def period_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Open the sensor of a paced profile, add up its blocks, and compare backends by power."""
+"""Open the power sensor of a paced profile (rows at fixed rates), and compare backends' power."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def draw_stream(
     """Draw n_steps points of a smooth function with noise, and 24 targets, over the model's range.
 
     Three points are for single updates, then follow three chunks of `chunk` points, of which the
-    last lacks one (so that padding is tested), then single updates. A full state gets no more.
+    last lacks one (so that padding is tested), then single updates. For a model that refuses points
+    beyond its capacity, fewer than n_steps are drawn: as many as fit.
     """
     n_steps = n_that_fit(room_of(model), n_steps)
     low, high = model.input_range

@@ -165,7 +165,10 @@ class AttentiveEncoders(nn.Module):
         return {"keys": keys, "values": values, "log_weight": logs}
 
     def pooled(self, points: Tensor, weight: Tensor) -> Tensor:
-        """Encode the context by path 2, (..., 1, n_pooled); arguments are those of `found`."""
+        """Encode the context as one vector, a mean over its points: (..., 1, n_pooled).
+
+        `points` are the points' kept rows and `weight` is how often each counts, as in `found`.
+        """
         q, k, v = (points[..., row, :] for row in (3, 4, 5))
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
         total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)

@@ -225,14 +225,15 @@ class PoolingProcess(NeuralProcess):
         return {"hidden": self.first_layers(context, second)[-1]}
 
     def first_layers(self, context: Context, second: Tensor) -> list[Tensor]:
-        """Return what the encodings add to the sum of the decoder's first layer, (B, S, D).
+        """Multiply the encoded context by its part of the decoder's first layer: [(B, S, D)].
 
-        With bootstraps there are two tensors: for the context, (B, 1, D), then for the bootstraps,
-        (B, K, D).
+        A query adds the target's part. With bootstraps there are two tensors: of the context alone,
+        (B, 1, D), and of the K bootstraps, (B, K, D).
 
         Args:
-            context: The means of the features, as a tuple.
-            second: Second encodings, or with a latent its samples, (B, S, D).
+            context: The means of the features, from which the first encoder encodes the context.
+            second: What the second encoder made of the context and its bootstraps, (B, 1 + K, D);
+                with a latent variable the S samples of it, (B, S, D).
         """
         first, part = self.encoders.first(*context), self.decoder.part
         if self.sampling == "latent":

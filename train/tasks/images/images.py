@@ -132,14 +132,15 @@ class ImageTask(Task):
         generator: torch.Generator,
         most_targets: int | None = None,
     ) -> Batch:
-        """Draw a batch by the papers' protocol over images that are drawn with replacement.
+        """Draw images with replacement, and N pixels as context and M as targets of each image.
+
+        N and M are drawn once for the batch, as the module describes (LBANP, section 4.1).
 
         Args:
             images: Images to draw from.
             n_tasks: Number of images of the batch.
             generator: Source of random numbers.
-            most_targets: Largest number of targets of an image; None where only the protocol limits
-                it.
+            most_targets: Largest M, where the module's limits allow more; None for no other limit.
         """
         n_points = N_POINTS[self.size]
         n = int(torch.randint(3, n_points - 3, (), generator=generator))
