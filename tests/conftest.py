@@ -20,8 +20,7 @@ from tests.near import chosen_by, read_choices
 from tests.parts import everyday, first_cases, part_of
 from tests.quick import is_quick
 
-THRESHOLD = gc.get_threshold()
-gc.set_threshold(50_000, 20, 50)  # imports and collection make millions of objects that stay
+gc.set_threshold(50_000, 20, 50)  # by default, collections take a twentieth of all tests
 settings.register_profile("no-deadline", deadline=None)  # an example may meet a busy machine
 settings.load_profile("no-deadline")
 
@@ -126,7 +125,6 @@ def pytest_collection_finish() -> None:
     """Leave what was imported out of the garbage collector's walks: a seventh of an export."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*THRESHOLD)
 
 
 def pytest_runtest_setup() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,14 +21,19 @@ def imports(node: ast.AST, for_types: bool = False) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom) and node.module:
         yield node.module
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
-    for child in ast.iter_child_nodes(node):
-        yield from imports(child, for_types)
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):  # where statements stand
+        for child in getattr(node, name, ()) if not isinstance(node, ast.expr) else ():
+            yield from imports(child, for_types)
 
 
 @cache
 def tree_of(path: Path) -> ast.Module:
     """Return a file's syntax tree, which callers only read."""
-    return ast.parse(path.read_text())
+    gc.disable()  # else the collector walks over all trees that are kept, again and again
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()
 
 
 @cache

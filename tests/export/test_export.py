@@ -93,22 +93,25 @@ def test_the_state_stays_within_1e_5_of_float64_over_a_long_stream(tmp_path: Pat
     assert error < 1e-5
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.product if name in ("medium", "paper") else ())
-        for name in PRESETS
-    ],
-)
-def test_a_preset_exports_and_its_weights_are_stored_once(tmp_path: Path, name: str) -> None:
-    torch.manual_seed(0)
-    model = Cmanp(PRESETS[name]).eval()
-    plan = export_bundle(model, {"name": "none"}, tmp_path / name, SMALL).memory_plan
+def require_weights_stored_once(bundle: Path) -> None:
+    manifest = load_manifest(bundle)
+    plan = manifest.memory_plan
     read = sum(graph["weights_bytes"] for graph in plan["graphs"].values())
     assert plan["weights_bytes"] < 0.95 * read  # condition and update, query and query_one share
-    state = 2 * sum(4 * int(np.prod(t.shape)) for t in load_manifest(tmp_path / name).state)
+    state = 2 * sum(4 * int(np.prod(t.shape)) for t in manifest.state)
     assert plan["state_bytes"] == state
+
+
+def test_the_weights_of_a_bundle_are_stored_once(tiny_bundle: Path) -> None:
+    require_weights_stored_once(tiny_bundle)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_exports_and_its_weights_are_stored_once(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    export_bundle(Cmanp(PRESETS[name]).eval(), {"name": "none"}, tmp_path / name, SMALL)
+    require_weights_stored_once(tmp_path / name)
 
 
 def test_graphs_are_standard_onnx_of_opset_17(tiny_bundle: Path) -> None:

@@ -2,16 +2,17 @@
 
 TensorRT-RTX builds without a GPU, so this runs wherever its wheel installs (x86-64). Nothing is
 executed: that needs the GPU. Untrained presets are enough, since a builder looks at shapes and
-types; every graph is built at TensorRT's own optimisation level for one capability at a time, in a
-pairwise choice of a quick preset, precision, graph and capability (`make test-all` takes all).
+types; every graph is built at TensorRT's own optimisation level for one capability at a time.
+`make test` takes the bundles that tests share, `make test-all` every preset, precision, graph and
+capability, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,7 +35,6 @@ from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError
 from edgefold.train.models.constant_memory.cmanp import PRESETS, Cmanp
 from tests.made_once import made_once
-from tests.pairwise import pairwise
 
 pytest.importorskip(
     "tensorrt_rtx",
@@ -44,12 +44,14 @@ pytest.importorskip(
 CAPABILITIES = ("8.6", "8.9")
 GRAPHS = ("condition", "update", "consolidate", "refresh", "query", "query_one")
 
-QUICK = ("small", "plain", "forgetting")
-"""Presets with each kind of graph; the others are small in other sizes."""
-AXES = (QUICK, tuple(PRECISIONS), GRAPHS, CAPABILITIES)
-CHOSEN = {
-    tuple(axis[index] for axis, index in zip(AXES, case, strict=True)) for case in pairwise(*AXES)
-}
+SHARED = {"float32": "tiny", "float16": "tiny-float16", "int8": "tiny-int8"}
+"""Shared bundles by their precision; "tiny" stands for them among the presets."""
+
+
+def presets() -> list[Any]:
+    """The shared bundles, then each preset, which is exported first."""
+    return ["tiny", *(pytest.param(name, marks=pytest.mark.product) for name in PRESETS)]
+
 
 Bundles = Callable[[str, str], Manifest]
 
@@ -60,10 +62,13 @@ def rtx() -> Variant:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
+def exported(tmp_path_factory: pytest.TempPathFactory, bundles: Path) -> Bundles:
     """Bundles of untrained presets by name and precision, each exported once."""
 
     def export(preset: str, precision: str) -> Manifest:
+        if preset == "tiny":
+            return load_manifest(bundles / SHARED[precision])
+
         def make(folder: Path) -> None:
             torch.manual_seed(0)
             # What narrow types cost random weights is not asked here.
@@ -78,13 +83,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("preset", "precision", "name", "capability"),
-    [
-        pytest.param(*case, marks=() if case in CHOSEN else pytest.mark.product)
-        for case in product(PRESETS, PRECISIONS, GRAPHS, CAPABILITIES)
-    ],
-)
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("preset", presets())
 def test_every_graph_builds_for_each_capability(
     exported: Bundles, rtx: Variant, preset: str, precision: str, name: str, capability: str
 ) -> None:
@@ -97,18 +99,8 @@ def test_every_graph_builds_for_each_capability(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize(
-    ("preset", "precision"),
-    [
-        pytest.param(
-            preset,
-            precision,
-            marks=() if (preset, precision) == ("small", "float32") else pytest.mark.product,
-        )
-        for preset in PRESETS
-        for precision in PRECISIONS
-    ],
-)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("preset", presets())
 def test_each_capability_gets_an_engine_of_its_own(
     exported: Bundles, rtx: Variant, preset: str, precision: str, name: str
 ) -> None:
@@ -123,13 +115,7 @@ def test_each_capability_gets_an_engine_of_its_own(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(
-    "preset",
-    [
-        pytest.param(preset, marks=() if preset in QUICK else pytest.mark.product)
-        for preset in PRESETS
-    ],
-)
+@pytest.mark.parametrize("preset", presets())
 def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
     exported: Bundles, rtx: Variant, preset: str, precision: str
 ) -> None:
@@ -148,12 +134,11 @@ def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
             } == {(tensor.name, tensor.shape, tensor.dtype) for tensor in listed}
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, precision: str) -> None:
     """Strongly typed: types inside the network are the graph's own, not TensorRT's choice."""
     trt = rtx.module
-    kept = parse_graph(rtx, exported("small", precision).path / "refresh.onnx")
+    kept = parse_graph(rtx, exported("tiny", precision).path / "refresh.onnx")
     layers = [kept.network.get_layer(index) for index in range(kept.network.num_layers)]
     types = {
         layer.get_output(0).dtype for layer in layers if layer.type == trt.LayerType.MATRIX_MULTIPLY
@@ -163,13 +148,12 @@ def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, preci
     assert quantised == (precision == "int8")
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
     exported: Bundles, rtx: Variant, precision: str
 ) -> None:
     """The words of NVIDIA's real log are those that `inspection` reads."""
-    refresh = exported("small", precision).path / "refresh.onnx"
+    refresh = exported("tiny", precision).path / "refresh.onnx"
     facts = build_plan(rtx, refresh, EngineOptions(compute_capabilities=("8.6",))).facts
     kernels, products = kernels_of(facts), products_of(facts)
     assert "kernels_missing" not in facts and facts["seconds"] > 0
@@ -184,14 +168,14 @@ def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
 
 
 def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:
-    update = exported("small", "float32").path / "update.onnx"
+    update = exported("tiny", "float32").path / "update.onnx"
     both = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
     one = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
     assert len(both.plan) > len(one.plan)
 
 
 def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Variant) -> None:
-    update = exported("small", "float32").path / "update.onnx"
+    update = exported("tiny", "float32").path / "update.onnx"
     offered = supported_capabilities(rtx)
     assert set(CAPABILITIES) <= set(offered)
     for capability in offered:
@@ -200,7 +184,7 @@ def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx
 
 def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -> None:
     """So an engine can be told by what it was built from."""
-    query = exported("small", "float32").path / "query_one.onnx"
+    query = exported("tiny", "float32").path / "query_one.onnx"
     options = EngineOptions(compute_capabilities=("8.6",))
     assert build_plan(rtx, query, options).plan == build_plan(rtx, query, options).plan
 
@@ -208,7 +192,7 @@ def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -
 @pytest.mark.long
 def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
     """What EngineOptions says of it."""
-    query = exported("small", "float32").path / "query_one.onnx"
+    query = exported("tiny", "float32").path / "query_one.onnx"
     plans = {
         build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",))).plan
         for level in (None, 0, 5)
@@ -247,7 +231,7 @@ def test_an_operator_that_tensorrt_does_not_know_is_named_with_its_node(
 def test_missing_weights_and_too_small_a_workspace_are_told(
     exported: Bundles, tmp_path: Path, rtx: Variant
 ) -> None:
-    source = exported("small", "float32").path / "refresh.onnx"
+    source = exported("tiny", "float32").path / "refresh.onnx"
     alone = tmp_path / "refresh.onnx"
     alone.write_bytes(source.read_bytes())
     options = EngineOptions(compute_capabilities=("8.6",))
@@ -263,6 +247,6 @@ def test_a_machine_without_a_gpu_is_told_to_name_a_capability(
 ) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
-    update = exported("small", "float32").path / "update.onnx"
+    update = exported("tiny", "float32").path / "update.onnx"
     with pytest.raises(BackendError, match="No GPU answers here: name a compute capability"):
         build_plan(rtx, update, EngineOptions())

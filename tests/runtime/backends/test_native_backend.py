@@ -38,7 +38,7 @@ class TestThreeStreams(Contract):
 
 
 class TestNarrowPrecisions(Contract):
-    @pytest.fixture(params=["float16", "int8"])
+    @pytest.fixture(params=[pytest.param("float16", marks=pytest.mark.product), "int8"])
     def subject(self, bundles: Path, native: Native, request: pytest.FixtureRequest) -> Any:
         bundle = bundles / f"tiny-{request.param}"
         with Stream.open(bundle, "native", engine=native(bundle)) as stream:

@@ -37,7 +37,7 @@ class TestThreeStreams(Contract):
 
 
 class TestNarrowPrecisions(Contract):
-    @pytest.fixture(params=["float16", "int8"])
+    @pytest.fixture(params=[pytest.param("float16", marks=pytest.mark.product), "int8"])
     def subject(self, bundles: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         with opened(bundles / f"tiny-{request.param}", driver(), tmp_path / "cache") as stream:
             yield StreamSubject(stream)

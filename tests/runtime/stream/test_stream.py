@@ -36,7 +36,7 @@ class TestThreeStreams(Contract):
 
 
 class TestNarrowPrecisions(Contract):
-    @pytest.fixture(params=["float16", "int8"])
+    @pytest.fixture(params=[pytest.param("float16", marks=pytest.mark.product), "int8"])
     def subject(self, bundles: Path, request: pytest.FixtureRequest) -> Any:
         with Stream.open(bundles / f"tiny-{request.param}") as stream:
             yield StreamSubject(stream)

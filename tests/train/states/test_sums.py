@@ -55,7 +55,12 @@ def draw(n: int, model: StreamingModel, n_streams: int = 2) -> tuple[Tensor, Ten
 class TestContract(Contract):
     n_steps = 5 * CONSOLIDATE_EVERY
 
-    @pytest.fixture(params=[*TINY, "plane"])
+    @pytest.fixture(
+        params=[
+            *(pytest.param(name, marks=pytest.mark.product) for name in ("cnp", "bnp", "convcnp")),
+            *("np", "plane"),
+        ]
+    )
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         name = request.param
         return TorchSubject(ConvCnp(PLANE).eval() if name == "plane" else tiny(name), 2)

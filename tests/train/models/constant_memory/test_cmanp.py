@@ -25,6 +25,7 @@ class TorchContract(Contract):
         hold(check, subject)
 
 
+@pytest.mark.product  # TestPaperPlain holds the same laws every day
 class TestFourier(TorchContract):
     @pytest.fixture
     def subject(self) -> Subject:

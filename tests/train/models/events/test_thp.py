@@ -44,7 +44,7 @@ def by_fine_quadrature(of: SoftplusIntensity, a: Tensor, t: Tensor) -> Tensor:
     return (rates * (weights.repeat(400) / 800)[:, None]).sum(-2) * t.double()[..., None]
 
 
-@pytest.mark.parametrize("n_events", [5, 60])
+@pytest.mark.parametrize("n_events", [pytest.param(5, marks=pytest.mark.product), 60])
 def test_a_sequence_at_once_has_the_likelihood_of_its_steps(
     n_events: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
