@@ -149,7 +149,11 @@ def test_the_largest_lawful_value_is_taken(stream_of: StreamOf) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["streams", pytest.param("anp", marks=pytest.mark.product), "continual-nystrom"]
+    "kind",
+    [
+        *("streams", "cmhp"),
+        *(pytest.param(kind, marks=pytest.mark.product) for kind in ("anp", "continual-nystrom")),
+    ],
 )
 def test_arithmetic_that_is_not_finite_changes_nothing(stream_of: StreamOf, kind: str) -> None:
     c, rng = stream_of(kind), np.random.default_rng(2)

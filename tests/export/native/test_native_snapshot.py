@@ -28,6 +28,8 @@ EXTRA: dict[str, Array] = {
     "empty": np.zeros(0),
 }
 """Arrays of a caller's own, not in the order of their names."""
+EXPORTED_FOR_THIS = "cmanp-and", "continual-nystrom"
+"""Kinds whose export no other test of every day needs."""
 
 
 def advance(c: CStream, n: int = 5) -> None:
@@ -38,7 +40,12 @@ def advance(c: CStream, n: int = 5) -> None:
         assert (c.step(x) if c.manifest.is_filter else c.update(x, y)) == "OK"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=pytest.mark.product if kind in EXPORTED_FOR_THIS else ())
+        for kind in KINDS
+    ]
+)
 def stream(request: pytest.FixtureRequest, stream_of: StreamOf) -> CStream:
     c = stream_of(request.param)
     advance(c)
