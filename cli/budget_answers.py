@@ -40,7 +40,10 @@ PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
 
 
 def sizes_as_c(bundle: Path) -> CSizes | None:
-    """Return the bytes that the bundle takes as C; None where its C cannot be generated here."""
+    """Return the bytes of RAM and of constants that the bundle takes as generated C.
+
+    Returns None where the generator is not installed or does not cover an operator of the bundle.
+    """
     try:
         from edgefold.export.native.generator import generate
 
@@ -56,7 +59,7 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     """Judge every bundle on every board; print the table and write the files that were asked for.
 
     Returns:
-        The exit code of the worst answer with one board; 0 for a sweep of all boards.
+        With --device, which names one board, the exit code of the worst verdict; else 0.
     """
     if args.plot:
         if args.plot.suffix not in (".png", ".svg", ".pdf"):
@@ -98,7 +101,10 @@ def _write(args: argparse.Namespace, answers: Answers, demand: Demand) -> None:
 
 @contextmanager
 def _bundles(folders: list[Path]) -> Iterator[dict[str, Path]]:
-    """Yield folders of bundles by name: the given ones, or the presets, deleted after the block."""
+    """Yield the folders of the bundles to judge by name: those in `folders`, which are kept.
+
+    Without any, bundles of untrained model presets are exported, and deleted after the block.
+    """
     if folders:
         yield {str(path): path for path in folders}
         return

@@ -149,7 +149,15 @@ def in_child(work: Callable[[argparse.Namespace], Any], args: argparse.Namespace
 
 
 def crash(bundle: str, place: Place, ending: Ending) -> EdgefoldError:
-    """Return the error for a child that ended without an answer, by the place where it ended."""
+    """Return the error for a child process that ended without an answer.
+
+    A crash in one of the bundle's graphs gives a BundleError, any other end a BackendError.
+
+    Args:
+        bundle: Folder of the bundle, for the message.
+        place: Last action that the child began.
+        ending: The child's exit code or signal.
+    """
     words = f"the process {ending.describe()} while {place}"
     if place.is_in_a_graph and ending.signal in CRASHES:
         return BundleError(f"{bundle} crashes {place.backend}: {words}. {OF_WHOM}")
@@ -174,7 +182,10 @@ def _listen(child: Child, place: SharedPlace, limit_s: float) -> bytes | None:
 
 
 def _error(report: dict[str, Any]) -> Exception:
-    """Return a child's reported error as an exception; print the traceback of an unknown one."""
+    """Return the exception for an error that the child reported by its class, message and more.
+
+    An error of an unknown class becomes a RuntimeError, and its traceback is printed.
+    """
     cause = OSError(*report["os_error"]) if report["os_error"] else None
     kind = getattr(errors, report["kind"], None)
     if kind is not None:
@@ -196,7 +207,13 @@ def _error(report: dict[str, Any]) -> Exception:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Call the function that the request names, and write its value or its error as JSON."""
+    """Call a function with a command's options, and write its value or its error as JSON.
+
+    Args:
+        request: `work`, the names of a module and its function; `args`, the options by name;
+            `paths`, names of options that are paths; `place`, number of the shared memory's file.
+        answer: Pipe to the parent, which receives the JSON.
+    """
     die_first()
     args = argparse.Namespace(**request["args"])
     for name in request["paths"]:

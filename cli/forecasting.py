@@ -46,6 +46,8 @@ MOST_PANELS = 8
 class Track:
     """Counts the rows, forecasts and alarms of one sensor, and keeps its last rows.
 
+    A row's event is what happens to the sensor: value, level shift, stuck, noisy or gap.
+
     Attributes:
         overview: Course of all rows, for the picture; None for a sensor that is not drawn.
         tally: Errors, coverage, alarms and gaps.
@@ -54,11 +56,11 @@ class Track:
         n_refused: Number of rows that were refused.
         n_below: Number of values below the quantile of each level, (Q,); an equal one counts half.
         alarmed: Number of alarms by the name of their event.
-        events: Number of events by name that began without an alarm of their own.
+        events: Number of events by name whose first row was not an alarm.
         alarms: The last alarms: time as written, value, event.
         notes: The last messages on clock and season, each after the time of its row.
         reasons: Refused rows by reason without digits: the first line, its reason, and how many.
-        drawn: Forecasts of the last rows; of the last one only for a sensor that is not drawn.
+        drawn: Forecasts of the last rows; of a sensor that is not drawn, only of the last row.
         marked: The last alarms, for the picture: time and value.
         last: Time of the last row as written.
         last_time: Time of the last row as a number; seconds since 1970 for dates.
@@ -184,7 +186,7 @@ class ForecastRun:
             self._write_ahead(self._ahead, head, row.texts[0], forecast)
 
     def _write_ahead(self, file: TextIO, head: list[str], text: str, forecast: Forecast) -> None:
-        """Write the forecasts made after a row: a line for each horizon, and one for the season.
+        """Write the forecasts made after a row: a line for each horizon, one for a season ahead.
 
         Args:
             file: CSV file for the lines.

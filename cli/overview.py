@@ -12,7 +12,7 @@ N_PIECES = 1024
 
 
 class Overview:
-    """Keeps the lowest and the highest value of each piece; all pieces have equally many rows.
+    """Splits a series into pieces of equally many rows, and keeps each piece's range of values.
 
     When `N_PIECES` pieces are full, each two become one, so that pieces hold twice as many rows.
     """
@@ -23,7 +23,7 @@ class Overview:
         self._width, self._filled = 1, 0  # rows of a piece; rows in the last one
 
     def add(self, time: float, value: float) -> None:
-        """Add a row to the last piece; NaN as its value changes no range."""
+        """Add a row to the last piece or begin one; NaN as its value leaves the range as it is."""
         if self._filled == 0:
             if self._n == N_PIECES:
                 self._halve()

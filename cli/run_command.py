@@ -50,7 +50,7 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
 
 
 def _format_options(args: argparse.Namespace, found: TableColumns | None) -> dict[str, object]:
-    """Return the options on the format of fields, as the user gave them, else as detected."""
+    """Return delimiter, decimal, time-format and missing as the user gave them, or as detected."""
     delimiter, decimal, time_format = args.delimiter, args.decimal, args.time_format
     if found is not None:
         delimiter = delimiter or found.format.delimiter

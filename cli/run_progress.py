@@ -35,13 +35,16 @@ class Progress:
 
     @property
     def lost(self) -> dict[str, int]:
-        """Return by sensor how many rows were refused one after the other now, if 20 or more."""
+        """Return how many last rows of a sensor were all refused, for sensors with 20 or more."""
         counts = {name: self._loop.counters_of(name).refused_in_a_row for name in self._last_bad}
         return {name: n for name, n in counts.items() if n >= FIRST}
 
     @property
     def has_lost(self) -> bool:
-        """Return whether rows of a sensor are lost: all refused, or no place left for its state."""
+        """Return whether the last 20 rows or more of a sensor were all refused.
+
+        Also true if 20 rows or more of this run were of sensors beyond the number of --streams.
+        """
         return bool(self.lost) or self._loop.n_without_slot >= FIRST
 
     def bad_row(self, name: str, line: int, reason: str) -> None:
@@ -61,7 +64,7 @@ class Progress:
             self.tell()
 
     def alarm_ended(self, name: str, line: int, n_refused: int) -> None:
-        """Report that a sensor's rows are learned again, if 20 or more were refused before.
+        """Report that a sensor's rows are learned again, if 20 or more were refused before them.
 
         Args:
             name: Name of the sensor.
@@ -72,7 +75,7 @@ class Progress:
             self._lines_to_say.append(f"edgefold: {end}")
 
     def row(self) -> None:
-        """Count a line of the input, report its events, and update the status line if it is due."""
+        """Count a line of the input, report gaps, seasons and full states, show the status line."""
         self._n_lines += 1
         if self._loop.full and not self._has_reported_full:
             self._report_full()
@@ -122,7 +125,10 @@ class Progress:
         self.tell()
 
     def tell(self) -> None:
-        """Print the collected reports; callers wait for a good row, since a wrong file has none."""
+        """Print the collected reports and empty their list.
+
+        `row` calls this only after a row was learned, because in a wrong file none ever is.
+        """
         self.clear()
         for line in self._lines_to_say:
             say(line)
@@ -187,7 +193,7 @@ class Progress:
         return "\n".join(lines)
 
     def _warning(self, lost: dict[str, int]) -> str:
-        """Return the warning on refused rows; `lost` has by sensor how many were refused last."""
+        """Return a warning on refused rows; `lost` is the number of them by sensor, not empty."""
         named = {name: n for name, n in lost.items() if name}
         shown = ", ".join(f"{short(name)} ({n:,})" for name, n in named.items())
         whose = f"rows of {shown}" if named else f"{lost['']:,} rows"

@@ -124,7 +124,7 @@ def evaluate_series(
     Args:
         args: Options of the command: the file, the plot and the folder are used.
         task: The description of the run's task.
-        forecast: Makes the model's forecasts.
+        forecast: Makes the model's forecasts; see `Forecaster`.
         room: Number of points after which the model learns no more; None for no limit.
 
     Raises:

@@ -59,10 +59,11 @@ def read_sensor(path: Path, closed: str = "") -> str:
 
     Args:
         path: The file to read.
-        closed: Path or glob pattern of all files for the remedy's `chmod`; `path` by default.
+        closed: Files, as a path or glob pattern, that the error advises to open by `chmod a+r`;
+            `path` by default.
 
     Raises:
-        MeterError: The file cannot be read; with a remedy where it is closed to this user.
+        MeterError: The file cannot be read; the error holds that command if rights are missing.
     """
     what = "energy figures until the next boot (docs/measuring.md has a udev rule that stays)"
     remedy = Remedy(what, f"sudo chmod a+r {closed or path}")
@@ -75,7 +76,8 @@ def read_number(path: Path, what: str, closed: str = "") -> float:
     Args:
         path: The file to read.
         what: The unit in the plural, such as "millivolts", for the error's message.
-        closed: Path or glob pattern of all files for the remedy's `chmod`; `path` by default.
+        closed: Files, as a path or glob pattern, that the error advises to open by `chmod a+r`;
+            `path` by default.
 
     Raises:
         MeterError: The file cannot be read or holds something else.

@@ -161,7 +161,10 @@ def finish(
     cost: Cost,
     config: ExportConfig,
 ) -> ExportReport:
-    """Refuse a written bundle that loses too much accuracy; else write its final manifest."""
+    """Refuse a written bundle that loses too much accuracy; else write its final manifest.
+
+    `cost` holds the measured loss, which is compared with the bounds of the precision and `config`.
+    """
     if cost.name == "float32" or not config.accept_loss:
         require_acceptable(cost, config.max_loss)
     elif not cost.is_finite:

@@ -141,9 +141,10 @@ def child_process(
 
 
 def serve(request: dict[str, Any]) -> None:
-    """Run in the child: call `main` of the module `request["module"]` with the parent's pipe.
+    """Call `main(request, answer)` of the module `request["module"]`; this runs in the child.
 
-    Whatever else prints to stdout goes to stderr, so that it does not mix with the answer.
+    `answer` is the pipe to the parent. Whatever else prints to stdout goes to stderr, so that it
+    does not mix with the answer.
     """
     import ctypes  # half a megabyte, which the parent need not have
 

@@ -34,7 +34,7 @@ from typing import Annotated
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Describes a remedy that would remove the cause of an error."""
+    """Describes what a user can do about an error's cause: a text and, if one helps, a command."""
 
     what: Annotated[str, "What the user gains or must know."]
     command: Annotated[str | None, "What the user types; null where no command helps."] = None
@@ -113,7 +113,7 @@ class OutputError(EdgefoldError):
 
 
 class MeterError(EdgefoldError):
-    """A sensor or counter is absent, unreadable, or cannot resolve what is asked."""
+    """A sensor or counter is absent, unreadable, or too coarse for the wanted measurement."""
 
 
 class BoardError(EdgefoldError):
@@ -121,7 +121,7 @@ class BoardError(EdgefoldError):
 
 
 class ModelError(EdgefoldError):
-    """A model or task cannot be loaded, or breaks the contract."""
+    """A model or task cannot be loaded, or breaks the rules that `edgefold verify` tests."""
 
 
 class ExportError(EdgefoldError):

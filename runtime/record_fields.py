@@ -39,7 +39,7 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Makes the annotated field a figure of gates, comparisons, tables and Prometheus.
+    """Gives the annotated figure a name, by which gates, comparisons and tables refer to it.
 
     A gate is a condition such as `update.p99 > 2ms` under which a profile fails.
 
@@ -47,7 +47,7 @@ class Shown:
         name: Name of the figure in gates and tables.
         metric: Name of the figure's metric in Prometheus' text format; "" for no metric.
         help: Sentence that explains the metric in Prometheus' text format.
-        is_limit: Whether limits are chosen by this figure; it then stands before all others.
+        is_limit: Whether users choose a memory limit by this figure; such figures come first.
     """
 
     name: str
@@ -122,7 +122,8 @@ def written_properties(cls: type) -> dict[str, Callable[..., Any]]:
 def as_json(value: Any) -> Any:
     """Turn a record, also inside lists and mappings, into dictionaries and lists for JSON.
 
-    Fields keep their order; any other value is returned as it is.
+    Fields keep their order, and those that are `MISSING` are left out. Any other value is returned
+    as it is.
     """
     if isinstance(value, (list, tuple)):
         return [as_json(item) for item in value]

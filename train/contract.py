@@ -86,12 +86,13 @@ class StreamingModel(nn.Module):
     Attributes:
         n_inputs: X, the number of inputs of a point.
         n_outputs: Y, the number of outputs of a point.
-        prediction: Kind of the predictions, which fixes the tensors of each.
+        prediction: Kind of the predictions, as `Gaussian()`; it fixes which tensors each one has.
         ordered: Whether the order of points matters.
         consolidate_every: Number of points after which `consolidate` must run; 0 for never.
         rings: State tensors that are written one row at a time, by name.
         capacity: Number of points that the state can hold; 0 where any number fits.
-        when_full: One of `WHEN_FULL`, what becomes of a point beyond the capacity.
+        when_full: Rule for a point beyond the capacity: "refuse", "overwrite" the oldest one, or
+            "reservoir", by which the state keeps a random sample of all points.
         input_range: Lowest and highest value of most scaled inputs; recorded streams are drawn from
             this range.
         name: Name of the model, kept with every run and bundle; the class's name where it is empty.
@@ -159,10 +160,10 @@ class StreamingModel(nn.Module):
         return state
 
     def consolidate(self, state: State) -> State:
-        """Bring the state into a form that keeps its accuracy; predictions stay the same.
+        """Return the state, rewritten so that its sums lose no digits; predictions stay the same.
 
-        It runs between two steps, after every `consolidate_every` points. The form of a filter for
-        a device may also do other rare work here, as long as its answers equal those of the filter.
+        The runtime calls this between two steps, after every `consolidate_every` points. A filter's
+        device form may also do other rare work here, as long as it answers as the filter does.
         """
         return state
 
@@ -277,7 +278,7 @@ def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
 
 
 def advance(model: StreamingModel, state: State, written: State) -> State:
-    """Return the state after a step that returned `written`, as a device commits these tensors."""
+    """Return the state after a step: tensors (or rows of rings) in `written` replace the old."""
     return commit(model.rings, state, written)
 
 
@@ -317,7 +318,7 @@ def follow(
     """Let a filter read tokens x (B, N, X); return its state after them, and all its answers.
 
     Each tensor of the answers is (B, N, *shape). Tokens whose mask (B, N) is False change no state,
-    whatever they hold. Without tokens there are no answers.
+    whatever they hold. Without tokens the dictionary of answers is empty.
     """
     if mask is not None:  # a step need not cope with what masked rows hold
         x = torch.where(mask[..., None], x, 0.0)

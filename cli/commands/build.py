@@ -182,7 +182,7 @@ def _write_source(args: argparse.Namespace) -> int:
 
 
 def _marked(files: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files' contents by name, each after the line `MARK`."""
+    """Return the files as bytes by name, each begun with a comment that this command wrote it."""
     return {name: f"{MARK}\n{text}".encode() for name, text in files.items()}
 
 
@@ -242,7 +242,7 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
 def _build_library(
     args: argparse.Namespace, manifest: Manifest, store: LibraryStore, compiler: Compiler
 ) -> int:
-    """Compile a library for this processor; keep it if its answers are right (`_prove`)."""
+    """Compile a library for this processor and keep it if it passes `_prove`; return the code."""
     from edgefold.cli.text import build as text
     from edgefold.export.native.toolchain.compilers import compile_library
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
@@ -262,7 +262,7 @@ def _build_library(
 
 
 def _adopt(args: argparse.Namespace, manifest: Manifest, store: LibraryStore) -> int:
-    """Keep the library of --library, made on another machine, if its answers are right."""
+    """Keep the library of --library, made elsewhere, if it passes `_prove`; return the code."""
     from edgefold.runtime.backends.code_cache import open_code
     from edgefold.runtime.errors import BackendError
 
@@ -312,9 +312,13 @@ def _prove(
     Args:
         args: Options of the command.
         manifest: Manifest of the bundle.
-        store: The place where a library is kept.
+        store: Cache of compiled libraries, which receives this one.
         library: File of the library.
-        facts: Facts that are kept with it, such as compiler and flags; those of the replay join.
+        facts: Texts to keep with the library: compiler and flags. The largest error and the time
+            of each step in the replay are added.
+
+    Returns:
+        DONE if the library passed and is kept, else WRONG_RESULT.
     """
     from edgefold.cli.text import build as text
     from edgefold.runtime.backends.native.processor import read_processor
@@ -332,7 +336,10 @@ def _prove(
 
 
 def prove(args: argparse.Namespace) -> dict[str, Any]:
-    """Replay the golden stream on the library `args.proved`; this runs in the child process."""
+    """Replay the golden stream on the library `args.proved`; this runs in the child process.
+
+    Returns `generator`, `passed`, `proof` and `step_s`, as `prove_library` explains them.
+    """
     from edgefold.export.native.golden_check import prove_library
 
     return prove_library(args.bundle, args.expect_hash, args.proved, args.watch, args.library)

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Examine the machine and print the report; return MACHINE if no backend opens, else DONE.
 
     Raises:
-        BundleError: No backend opens, and the bundle crashes one or takes too long for it.
+        BundleError: No backend opens, and one crashed or took too long in a graph of the bundle.
     """
     require_writable(args, "json")
     if args.bundle is None and (args.expect_hash or args.trusted_key):

@@ -164,7 +164,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:
-    """Return TensorRT's variant and the GPUs to build for: those asked for, or this machine's.
+    """Return the installed TensorRT (or TensorRT-RTX) and the GPUs to build engines for.
+
+    Args:
+        asked: Compute capabilities of the GPUs, such as "8.6"; empty for this machine's GPU.
 
     Raises:
         BackendError: There is no TensorRT, no GPU where one is needed, or no way to build for a
@@ -234,7 +237,7 @@ def _build(
 
     Raises:
         BackendError: A graph cannot be built.
-        BundleError: A graph takes weights from elsewhere.
+        BundleError: A graph takes weights from a file that is not the bundle's weight file.
         OutputError: An engine cannot be kept.
     """
     from edgefold.runtime.backends.tensorrt.backend import engine_key

@@ -125,7 +125,7 @@ def _bundle(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _no_series(bundle: Path, task: object) -> str:
-    """Return the error for a bundle that is not of a series, with the command to type instead."""
+    """Return an error text for a bundle whose `task` is not a series, with the command to use."""
     if task == "untrained":
         return (
             f"{bundle} is a model without a training of edgefold's, so that there is no series to "
@@ -180,7 +180,7 @@ def _run_folder(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _command(args: argparse.Namespace, config: dict[str, Any]) -> str:
-    """Return the command that scores a run, with the classes that its training named."""
+    """Return the command that scores a run, with FILE.py:CLASS of a user's own task and model."""
     from edgefold.cli.commands.train import classes_of
     from edgefold.train.models.registry import MODELS
     from edgefold.train.tasks.registry import TASKS
@@ -215,7 +215,10 @@ def _series(
 def _batches(
     args: argparse.Namespace, model: StreamingModel, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Score a model by its task's own measure, such as the mean log-likelihood of batches."""
+    """Score a model by its task's own measure, such as the mean log-likelihood of batches.
+
+    Prints the scores as a table, draws the picture of --plot, and returns the scores by name.
+    """
     from edgefold.runtime import DataError
     from edgefold.train.load import blamed
     from edgefold.train.tasks.contract import Task

@@ -134,7 +134,10 @@ def _source(args: argparse.Namespace, is_run: bool) -> tuple[StreamingModel, dic
 
 
 def _streams(args: argparse.Namespace, task: dict[str, Any]) -> TaskStreams | None:
-    """Return the streams by which a precision is calibrated and judged; None if not known."""
+    """Return the task's streams that calibrate a narrow precision and measure its cost.
+
+    Returns None for float32, and for a task that is neither built in nor named by --task.
+    """
     from edgefold.train.tasks.registry import TASKS, task_class
 
     if args.precision == "float32":

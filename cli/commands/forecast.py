@@ -137,7 +137,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _places(args: argparse.Namespace) -> dict[str, Path]:
-    """Return the path of each output file by its kind; refuse to replace files without --force."""
+    """Return the paths of the output files by kind: csv, picture; with --ahead also ahead and next.
+
+    Without --force the command ends with an error if one of the files exists.
+    """
     from edgefold.cli.files import require_place
     from edgefold.runtime import OutputError
 
@@ -230,7 +233,7 @@ def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFee
 
 
 def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
-    """Write to CSV the forecasts of all rows of the season that comes after the last row."""
+    """Write to CSV each sensor's forecasts of the next season; without one, `FAN_SLOTS` rows."""
     from edgefold.cli.forecasting import write_fields
     from edgefold.runtime.sensors.forecasts import BAND
 
@@ -290,7 +293,10 @@ def _draw(
 def _tell(
     found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float
 ) -> None:
-    """Print columns, scores, alarms (`rate`: false ones a row), forecasts after the last row."""
+    """Print columns, scores, alarms, and the forecasts after the last row.
+
+    `rate` is the share of rows that alarm by chance, as --false-alarms has it.
+    """
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
         score_lines,
@@ -323,7 +329,7 @@ class _Progress:
             self._n_bytes = 0
 
     def row(self) -> None:
-        """Show the number of lines and the share of the file that are read, if the line is due."""
+        """Show the number of lines and the share of the file read, at most every `PROGRESS_S` s."""
         if not self._line.is_due:
             return
         n = self._found.n_lines

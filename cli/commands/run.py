@@ -355,7 +355,10 @@ def _find_table(
 def _adapters(
     args: argparse.Namespace, manifest: Manifest, n_streams: int, table: TableColumns | None
 ) -> tuple[list[RowAdapter], Columns | None]:
-    """Return an adapter for each sensor, and the columns of an input with several, else None."""
+    """Return an adapter for each sensor, which converts its rows to points, and the columns.
+
+    The columns say which sensor a value is of; None for one sensor that the input does not name.
+    """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.adapters import adapter_for
     from edgefold.runtime.rows.sensor_columns import LongColumns, WideColumns
@@ -383,7 +386,10 @@ def _adapters(
 
 
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
-    """Set options of the general model's adapters; refuse such options for other models."""
+    """Set --false-alarms in the adapters of the general model of sensors; check --rotate day.
+
+    Other models refuse --false-alarms, and the general model refuses --anomaly-z (DataError).
+    """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
 

@@ -46,7 +46,7 @@ NEGATE_C = "int negate(int x);\nint negate(int x) { return -x; }\n"
 
 
 def probed_names() -> list[str]:
-    """Return the names to try: an import, all backends, and meters that make a CUDA context."""
+    """Return the names to try: "import onnxruntime", backends, meters that make a CUDA context."""
     meters = [meter.name for meter in GPU_METERS if meter.makes_context]
     return [IMPORT, *BACKENDS, *meters]
 
@@ -216,7 +216,10 @@ def _find_tensorrt(name: str) -> dict[str, Any]:
 
 
 def _compile(name: str) -> dict[str, Any]:
-    """Compile, load and call a function; without a compiler, count the libraries built before."""
+    """Compile, load and call a C function; return version (the compiler), device and detail.
+
+    The detail is the number of kept libraries; one of them is enough where there is no compiler.
+    """
     from ctypes import CDLL
 
     from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
@@ -240,7 +243,10 @@ def _compile(name: str) -> dict[str, Any]:
 
 
 def _run_node(name: str) -> dict[str, Any]:
-    """Run one node on a backend's provider of onnxruntime only; return its version and device."""
+    """Run a graph of one node on the onnxruntime provider of the backend `name`.
+
+    Returns a dict with the version of onnxruntime and the backend's device.
+    """
     import numpy as np
 
     from edgefold.runtime.backends.onnxruntime_session import onnxruntime as ort

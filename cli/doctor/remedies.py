@@ -21,7 +21,7 @@ BUSY_LOAD = 0.5  # runnable programs per core
 
 
 def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
-    """Return lists of advice under the three kinds above; a list is empty if nothing is missing."""
+    """Return lists of advice, empty if nothing is missing, under needed, more and steadier."""
     return {
         "needed": list(_needed(record)),
         "more": [*_gpu(record), *_meters(record), *_builder(record), *_extras(record)],
@@ -133,7 +133,7 @@ def _steadier(record: dict[str, Any]) -> Iterator[Remedy]:
 
 
 def _moves(clock: dict[str, Any]) -> bool:
-    """Return whether the clock's governor may change it."""
+    """Return whether a clock may change: its bounds differ, and its governor is not performance."""
     low, high = clock["min_hz"], clock["max_hz"]
     fixed = low is not None and high is not None and low >= high
     return not fixed and clock["governor"] != "performance"

@@ -25,7 +25,7 @@ MOST_SEEDS = 2**62
 
 
 def seed(text: str) -> int:
-    """Read a seed that every generator of random numbers takes, for argparse."""
+    """Read a seed of random numbers, a whole number from 0 to `MOST_SEEDS` - 1, for argparse."""
     number = int(text)
     if not 0 <= number < MOST_SEEDS:
         raise argparse.ArgumentTypeError(f"{number} is not between 0 and {MOST_SEEDS - 1}")
@@ -272,7 +272,7 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     from edgefold.runtime import EngineOptions
 
     def conditions() -> dict[str, Any]:
-        """Return power mode and clocks of this machine; only backends on a GPU call this."""
+        """Return power mode and clocks by name; only backends on a GPU call this."""
         from edgefold.devices.machine.build_conditions import read_build_conditions
 
         return read_build_conditions()

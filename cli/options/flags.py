@@ -64,7 +64,7 @@ def _plain(hint: Any) -> Any:
 
 
 def _reads(type: Any, option: Option) -> dict[str, Any]:
-    """Return the keywords of `add_argument` that read a field of a type; texts need no reader."""
+    """Return the keywords of `add_argument` for a field: metavar, choices, and type if not str."""
     words: dict[str, Any] = {"metavar": option.metavar, "choices": option.choices}
     if get_origin(type) is Literal:
         return {**words, "choices": get_args(type)}

@@ -36,7 +36,7 @@ def add_lockstep_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def require_sense(args: argparse.Namespace) -> None:
-    """Refuse options that do not fit together; the error names them."""
+    """Refuse --bound or --points without --lockstep, and options that it excludes (as --json)."""
     if args.lockstep is None:
         for option in ("bound", "points"):
             if getattr(args, option) is not None:

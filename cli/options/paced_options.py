@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def require_sense(args: argparse.Namespace) -> None:
-    """Refuse options that make no sense together, before anything is measured."""
+    """Refuse --paced-backend and --paced-seconds without --paced, and a backend named twice."""
     if not args.paced:
         for option in ("paced_backend", "paced_seconds"):
             if getattr(args, option) is not None:

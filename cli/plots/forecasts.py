@@ -91,7 +91,7 @@ def _draw(
     std: FloatArray,
     enlarged: bool,
 ) -> None:
-    """Draw rows with their forecasts and 90 % band, anomalies ringed.
+    """Draw rows with their forecasts and 90 % band; ring values beyond `ANOMALY_Z` deviations.
 
     Args:
         axes: Axes to draw into.

@@ -202,7 +202,7 @@ def _latency_table(record: dict[str, Any]) -> str:
 
 
 def _energy_tile(energy: dict[str, Any]) -> tuple[str, str]:
-    """Return the tile's texts: the energy of an arriving point, and a note on its limits."""
+    """Return two texts for a box of the page: the energy of an arriving point, and its limits."""
     name = energy["steps"][0]
     figure, what = energy[name], f"energy per {name}"
     if not figure and energy["sensor"] is None:

@@ -207,13 +207,16 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
 
 
 def _height(value: FloatArray, i: int) -> float:
-    """Return the height of the mark of row `i`: the last of the values (N,) up to it; else 0."""
+    """Return the height of the mark of row `i`: the last finite one of value[: i + 1], or 0."""
     finite = value[: i + 1][np.isfinite(value[: i + 1])]
     return float(finite[-1]) if len(finite) else 0.0
 
 
 def _held(band: FloatArray) -> list[FloatArray]:
-    """Return a low and a high end of a band (N, Q), (1,) each; 3 % of the rows lie beyond."""
+    """Return two heights, (1,) each, between which a band of quantiles (N, Q) mostly lies.
+
+    They are the 3rd percentile of the lowest quantile and the 97th of the highest one.
+    """
     finite = band[np.isfinite(band).all(1)]
     if not len(finite):
         return []
@@ -221,7 +224,9 @@ def _held(band: FloatArray) -> list[FloatArray]:
 
 
 def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
-    """Set the y axis to show all values, and bands up to one range of values above and below.
+    """Set the limits of the y axis so that all values are shown, and bands as far as there is room.
+
+    Bands extend the range of the values by at most its own size, above and below.
 
     Args:
         axes: Axes whose limits are set.
@@ -240,7 +245,7 @@ def _limit(axes: Axes, value: FloatArray, shown: Sequence[FloatArray]) -> None:
 
 
 def _draw_shares(axes: Axes, panel: Panel) -> None:
-    """Draw the share of values below each level's quantile; good forecasts lie on the line."""
+    """Draw the share of values below each level's quantile; good forecasts lie on the diagonal."""
     levels = 100 * np.array(SENSOR_LEVELS)
     axes.plot([0, 100], [0, 100], color=GREY, lw=0.8, ls="--")
     if panel.shares is not None:

@@ -168,7 +168,8 @@ def _of_profile(record: Record) -> Iterator[RecordFigure]:
 def figure_of_the_process(record: Record, name: str) -> RecordFigure:
     """Return one figure of the whole process from a profile's record.
 
-    The field is a number, or an object with a number or a range and the reason why there is none.
+    `name` is one of `OF_THE_PROCESS`. The record has the figure as a number, or as an object with
+    a number or a range, or with the reason why it has none.
     """
     path, shown = OF_THE_PROCESS[name]
     unit = _unit_at(path)

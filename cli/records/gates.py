@@ -183,7 +183,7 @@ def explain_unknown(gates: Iterable[Gate], names: Iterable[str]) -> str | None:
 
 
 def _short(names: Iterable[str]) -> str:
-    """Return names `step.what` as a short text with one entry for each step."""
+    """Join names by step into a text: update.p50 and update.p99 become "update.{p50,p99}"."""
     entries: dict[str, list[str]] = {}
     for name in names:
         step, dot, what = name.rpartition(".")

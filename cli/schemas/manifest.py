@@ -56,7 +56,7 @@ class PredictionFields:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionFields:
-    """Holds the element type of refresh and query, and what export measured of its cost."""
+    """Holds the precision in which the graphs refresh and query compute."""
 
     name: Annotated[Literal["float32", "float16", "int8"], "The type."]
 

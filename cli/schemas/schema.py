@@ -132,14 +132,17 @@ def _notes(hint: Any) -> tuple[Any, ...]:
 
 
 def _annotated(schema: Schema, notes: Sequence[Any]) -> Schema:
-    """Return a schema with the description and the keywords of an annotation."""
+    """Return a schema with an annotation's keywords, and its last text as the description."""
     keywords = {note.name: note.value for note in notes if isinstance(note, Keyword)}
     texts = [note for note in notes if isinstance(note, str)]
     return schema | keywords | ({"description": texts[-1]} if texts else {})
 
 
 def shown_fields(cls: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Shown]]:
-    """Yield the names that lead to each field that is a figure, and how the figure is shown."""
+    """Yield each field that is annotated with `Shown`: the names that lead to it, and the note.
+
+    Fields of inner dataclasses are included. `path` has the names that lead to `cls` itself.
+    """
     for name, hint in get_type_hints(cls, include_extras=True).items():
         yield from (((*path, name), note) for note in _notes(hint) if isinstance(note, Shown))
         inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint

@@ -111,7 +111,10 @@ def _time_lines(budget: Budget | MicrocontrollerBudget) -> list[str]:
 
 
 def memory_lines(budget: Budget) -> list[str]:
-    """Return lines on memory: needed, to run well, looks like; then the parts of what is needed."""
+    """Return lines on the bytes of memory: needed, enough to run well, and shown by `top`.
+
+    Further lines give the parts of the needed memory.
+    """
     footprint = budget.footprint
     kind = "at least" if footprint.unmeasured else "predicted"
     n = footprint.n_processes
@@ -142,7 +145,10 @@ def memory_lines(budget: Budget) -> list[str]:
 
 
 def show_figures(figures: dict[str, str]) -> str:
-    """Return how many figures have each status, and the names of the unconfirmed ones."""
+    """Return how many figures are confirmed, derived, unconfirmed or unknown; name the unconfirmed.
+
+    `figures` has the status of each of a board's figures by its name.
+    """
     from edgefold.devices.boards.board import STATUSES, UNCONFIRMED
 
     statuses = list(figures.values())

@@ -133,7 +133,7 @@ def _temperature(machine: dict[str, Any]) -> str:
 
 
 def _condition(condition: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield rows on what lowers clocks, and on conditions that `profile` cannot see here."""
+    """Yield label and text on throttled clocks, and conditions that `profile` cannot see here."""
     lowered = [
         f"{name} in state {state:.0f}" for name, state in condition["cooling"].items() if state
     ]

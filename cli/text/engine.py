@@ -106,7 +106,7 @@ def _kernel_lines(name: str, facts: Mapping[str, Any]) -> list[str]:
 
 
 def _birth(name: str, facts: Mapping[str, Any]) -> str:
-    """Return a line on the build of an engine: time, memory, power mode and clocks."""
+    """Return a line on how graph `name`'s engine was built: time, memory, power mode and clocks."""
     peak, workspace = facts.get("peak_bytes"), facts.get("workspace_bytes")
     level, conditions = facts.get("optimization_level"), facts.get("conditions") or {}
     words = [f"built in {facts.get('seconds', 0.0):.1f} s"]
@@ -143,7 +143,10 @@ def _summary(name: str, kernels: Sequence[Kernel]) -> str:
 
 
 def _verdicts(entries: Sequence[Entry], names: Mapping[str, str]) -> list[str]:
-    """Return lines on how many narrow products kept float16 or int8, and on fused attentions."""
+    """Return lines on how many products run in the float16 or int8 that the graphs ask for.
+
+    A last line counts the attentions that TensorRT fused into one kernel of float16.
+    """
     lines, fused = [], {}
     for entry in entries:
         name = names[entry.key.graph_sha256]

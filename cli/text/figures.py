@@ -110,7 +110,7 @@ def profile_csv(record: Record) -> str:
 
 
 def compare_csv(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
-    """Return ratios as CSV, a row each; `record` is the file that is compared with the base."""
+    """Return ratios as CSV, a row each; `others` has the ratios of each file to the file `base`."""
     head = ["figure", "unit", "base", "base_value", "record", "value", "ratio", "low", "high"]
     rows = (
         [r.name, r.base.unit, base, r.base.value, file, r.other.value, r.ratio, r.low, r.high]
@@ -171,7 +171,7 @@ def profile_prometheus(record: Record, outcomes: Iterable[Outcome] = ()) -> str:
 
 
 def compare_prometheus(base: str, others: Mapping[str, Iterable[Ratio]]) -> str:
-    """Return the ratios and the ends of their intervals in Prometheus' text format."""
+    """Return each file's ratios to the file `base`, with intervals, in Prometheus' text format."""
     page = _Page()
     for file, ratios in others.items():
         for ratio in ratios:

@@ -92,7 +92,10 @@ def binomial_p(k: int, n: int, share: float) -> float:
 
 
 def beside_error(scores: Mapping[str, Scores], model: str) -> str | None:
-    """Return a line on log-likelihoods if the model's RMSE is not the lowest; None if it is."""
+    """Return a line that compares the log-likelihoods of the model and of the best other forecast.
+
+    Returns None if the model's RMSE is the lowest.
+    """
     if min(scores, key=lambda name: scores[name].rmse) == model:
         return None
     best = max((name for name in scores if name != model), key=lambda n: scores[n].log_likelihood)

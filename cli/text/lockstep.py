@@ -8,7 +8,10 @@ from edgefold.runtime.checking.tensor_differences import Parting, Pass, TensorDi
 
 
 def lockstep_lines(report: LockstepReport, a: Contender, b: Contender) -> list[str]:
-    """Return lines on the differences of every tensor in both passes, and a verdict on them."""
+    """Return lines on how each tensor differs between the backends A and B, and a verdict.
+
+    The stream ran twice: first B read A's state in each run of a graph, then B read its own.
+    """
     lines = [
         *(
             f"{name:<9} {side['name']} {side['version']} on {side['device']}, "

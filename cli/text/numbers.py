@@ -18,7 +18,7 @@ def format_energy(energy_j: float, half_width_j: float | None = None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Write a share in percent; None, which stands for a division by 0, is beyond all measure."""
+    """Write a share in percent; None, from a division by 0, becomes "beyond all measure"."""
     return "beyond all measure" if share is None else f"{share * 100:.1f} %"
 
 

@@ -64,7 +64,7 @@ def format_rate(rate_hz: float) -> str:
 
 
 def governor_line(governor: dict[str, Any]) -> str:
-    """Return a line on governors, power mode and temperatures, and on changes meanwhile."""
+    """Return a line on governors, power mode and temperatures, and what changed while measuring."""
     before, after = governor["before"], governor["after"]
     names = (
         ("CPU governor", before["cpu_governor"]),
@@ -83,7 +83,7 @@ def governor_line(governor: dict[str, Any]) -> str:
 
 
 def disturbance_lines(paced: dict[str, Any]) -> list[str]:
-    """Return lines on what disturbed the blocks, each text once."""
+    """Return lines on whether and by what the measurement was disturbed, each line once."""
     return list(dict.fromkeys(validity_lines(paced["validity"])))
 
 

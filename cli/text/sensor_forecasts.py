@@ -134,7 +134,10 @@ def _counts(events: dict[str, int]) -> str:
 
 
 def _refusals(track: Track) -> list[tuple[str, str]]:
-    """Return a line on the most frequent reason of refused rows, with its first row; or none."""
+    """Return a list of one pair (label, text) on the most frequent reason of refused rows.
+
+    The list is empty if no row was refused.
+    """
     if not track.n_refused:
         return []
     first, reason, n = max(track.reasons.values(), key=lambda entry: entry[2])
@@ -152,8 +155,8 @@ def ahead_lines(
     """Return a table of the forecasts made after the last row of each sensor.
 
     Args:
-        coming: For each sensor its counts, its clock, and pairs (rows ahead, forecast).
-        choice: The columns that were read; it writes a time as the table does.
+        coming: For each sensor its counts, its pace and season, and pairs (rows ahead, forecast).
+        choice: The columns that were read, which also say how the table writes times.
         is_named: Whether the table has a column with the sensor's name.
     """
     rows = []

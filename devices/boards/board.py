@@ -45,7 +45,10 @@ STATUSES: tuple[str, ...] = get_args(Status)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Holds a number, its source and how certain it is; the value is None where it is unknown."""
+    """Holds a number, its source and a status: confirmed, derived, unconfirmed or unknown.
+
+    The number is None if, and only if, the status is unknown.
+    """
 
     value: float | None
     source: str | None
@@ -66,7 +69,7 @@ class Memory:
     """Describes the sizes and the speed of a board's memory.
 
     Attributes:
-        total_bytes: Size of the data sheet.
+        total_bytes: Size that the data sheet states.
         visible_bytes: Size that Linux reports as MemTotal.
         bandwidth_bytes_per_s: Peak bandwidth at `clock_hz`.
         clock_hz: Highest memory clock of the power modes; None where no mode caps it.
@@ -80,7 +83,7 @@ class Memory:
     page_bytes: Figure | None = None
 
     def bandwidth(self, clock_hz: float | None) -> float | None:
-        """Return the peak bandwidth in bytes/s at a memory clock in Hz; None is the highest one."""
+        """Return the peak bytes/s at a memory clock in Hz (None: the highest); None if unknown."""
         full, top = self.bandwidth_bytes_per_s.value, self.clock_hz and self.clock_hz.value
         return full * clock_hz / top if full and clock_hz and top else full
 
@@ -100,7 +103,10 @@ class Cpu:
     flops_per_cycle: Figure
 
     def rate(self, clock_hz: float | None = None) -> float | None:
-        """Return one core's peak float32 operations a second, at its highest clock by default."""
+        """Return a core's peak float32 operations/s at a clock in Hz; None if unknown.
+
+        A clock of None is the highest one.
+        """
         clock = clock_hz or self.clock_hz.value
         per_cycle = self.flops_per_cycle.value
         return clock * per_cycle if clock and per_cycle else None
@@ -108,7 +114,10 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Describes a GPU by dense peak rates: float32 on CUDA cores, others on tensor cores."""
+    """Describes a GPU by its clock and its dense peak operations/s for each precision.
+
+    The rate for float32 is that of CUDA cores, the others are those of tensor cores.
+    """
 
     model: str
     clock_hz: Figure
@@ -135,7 +144,7 @@ class PowerMode:
 
 @dataclass(frozen=True, slots=True)
 class BoardSensor:
-    """Describes a power sensor that our meters read; `rails` is empty where the board has none."""
+    """Describes a power sensor that our meters read; `rails` is empty on a board without sensor."""
 
     name: str
     rails: tuple[str, ...]
@@ -176,7 +185,10 @@ class Board:
             raise ValueError(f"backends needs the fields {', '.join(BACKENDS)}")
 
     def statuses(self) -> dict[str, str]:
-        """Return every known figure, power mode and sensor by name, with its status."""
+        """Return the status of every known figure, power mode and sensor, by name.
+
+        A status is confirmed, derived or unconfirmed.
+        """
         figures = {
             "memory": self.memory.total_bytes,
             "visible memory": self.memory.visible_bytes,
@@ -204,7 +216,7 @@ class Core:
     """Describes one core of a microcontroller at its highest clock.
 
     Attributes:
-        fpu: Widest float that the core computes in hardware.
+        fpu: Widest float that the core computes in hardware: "none", "single" or "double".
         flops_per_cycle: Operations in float32; a fused multiply-add counts as two.
     """
 
@@ -233,7 +245,7 @@ class Microcontroller:
     notes: tuple[str, ...]
 
     def statuses(self) -> dict[str, str]:
-        """Return every known figure by name, with its status."""
+        """Return the status of every known figure by name: confirmed, derived or unconfirmed."""
         figures = {
             "flash": self.flash_bytes,
             "RAM": self.ram_bytes,

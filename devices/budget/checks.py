@@ -39,7 +39,7 @@ Capacity = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Holds the demands on the board; a null field demands nothing."""
+    """Holds the demands on a board, such as memory and rate; a null field demands nothing."""
 
     memory_bytes: Annotated[Bytes | None, "Limit of all processes, as a control group has it."] = (
         None
@@ -53,7 +53,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """Holds one question about the board, its answer and the reason."""
+    """Holds one question on the board, its answer (FITS, UNSURE or DOES NOT FIT) and the reason."""
 
     name: Annotated[str, "What was asked."]
     verdict: Annotated[FitVerdict, "The answer."]
@@ -65,7 +65,7 @@ Checks = Annotated[tuple[FitCheck, ...], "The questions."]
 
 
 class Judgement:
-    """Gives the budget of any board the verdict over its checks, and its JSON."""
+    """Adds to a budget, as its base class, the verdict over its `checks` and its form as JSON."""
 
     __slots__ = ()
     checks: Checks
@@ -96,7 +96,10 @@ def worst(verdicts: list[str]) -> str:
 def step_times(
     manifest: Manifest, time_of: Callable[[Mapping[str, Any], str], Range]
 ) -> dict[str, Range]:
-    """Return the time of one call of each graph by name; `time_of(work, precision)` predicts it."""
+    """Return the time of one call of each graph, by the graph's name.
+
+    `time_of` predicts it from the graph's counted work (operations, bytes, nodes) and precision.
+    """
     steps = {}
     for name, graph in manifest.graphs.items():
         try:
@@ -113,7 +116,8 @@ def arrival_of(manifest: Manifest, steps: dict[str, Range], predict_every: int) 
 
     Args:
         manifest: Manifest of the bundle.
-        steps: Time of one call of each graph; of graphs of several widths the narrowest counts.
+        steps: Time of one call of each graph, by name; of several graphs that do the same step,
+            the one that takes the fewest rows counts.
         predict_every: Arrivals per prediction, over which its time is spread.
     """
 

@@ -135,7 +135,7 @@ def judge_microcontroller(
         manifest: Manifest of the bundle.
         part: The microcontroller.
         demand: `memory_bytes` is the RAM that the firmware may use, `processes` the streams that
-            take turns in it; power and backend are not asked.
+            take turns in it; its power and backend are ignored.
         sizes: Sizes of the bundle's C, where that was written.
     """
     flash = _flash(manifest, sizes)

@@ -75,7 +75,8 @@ def cpu_range(
     """Return bounds of the time of one call of a graph on one core.
 
     Args:
-        work: Counted work of the call: `flop`, `bytes`, `moved_bytes` and `n_nodes`.
+        work: Counted work of the call: `flop` operations, `bytes` of weights, inputs and outputs,
+            `moved_bytes` of all operands and results, and `n_nodes` kernels.
         board: The board with its rates.
         precision: Element type of the graph: float32, float16 or int8.
         mode: Power mode whose clocks count; None for the highest clocks.
@@ -107,7 +108,10 @@ def cpu_range(
 
 
 def gpu_precision(precision: str) -> str:
-    """Return the precision whose rate bounds a step: float16 for float32, which may run as TF32."""
+    """Return the precision whose peak rate bounds a graph of this precision on a GPU.
+
+    For float32 this is float16: tensor cores may compute float32 as TF32, at most at that rate.
+    """
     return "float16" if precision == "float32" else precision
 
 

@@ -114,7 +114,7 @@ def read_condition(root: Path = Path("/")) -> Condition:
 
 
 def _clocks(sys: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the clocks that are shown, and the highest ones allowed, in Hz, by what they drive."""
+    """Return the clocks now and their upper limits, in Hz, by name, such as core 0-3 and memory."""
     clocks: dict[str, float | None] = {}
     limits: dict[str, float | None] = {}
     for group in read_cpu_clocks(sys):
@@ -132,7 +132,10 @@ def _shown(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _busy_s(path: Path) -> float | None:
-    """Return the seconds that all cores worked, or a hypervisor took, since the boot; or None."""
+    """Return the seconds since the boot that cores worked or a hypervisor took, summed over cores.
+
+    `path` is the file /proc/stat; one without these counts gives None.
+    """
     words = (optional_text(path) or "").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
         return None

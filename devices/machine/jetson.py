@@ -86,7 +86,10 @@ def read_power_mode(root: Path = Path("/"), run: Runner | None = None) -> Active
 
 
 def _rank(name: str) -> tuple[int, int, int]:
-    """Return a key that sorts modes by MAXN_SUPER, MAXN, watts, cores; zeros for other names."""
+    """Return a key that is larger for a faster mode; zeros for a name that shows no speed.
+
+    Its parts are the length of a name MAXN or MAXN_SUPER, the watts, and the number of cores.
+    """
     if name.startswith("MAXN"):
         return len(name), 0, 0
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))

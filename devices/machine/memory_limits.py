@@ -20,7 +20,7 @@ HIERARCHIES = ("sys/fs/cgroup", "sys/fs/cgroup/unified")  # v2 only, and v2 next
 
 
 def require_memory_limits(root: Path = Path("/")) -> str:
-    """Return the version of control groups that enforces limits of memory.
+    """Return which control groups enforce limits of memory: "cgroup v1" or "cgroup v2".
 
     Args:
         root: Folder that holds /proc and /sys; tests pass a recorded tree.

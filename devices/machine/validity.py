@@ -57,7 +57,7 @@ def disturbances(before: Condition, after: Condition) -> list[str]:
 
 
 def movements(before: Condition, after: Condition) -> list[str]:
-    """Return a sentence on each clock that moved between two moments."""
+    """Return a sentence on each clock that changed by over 5 % from one moment to another."""
     return [
         f"the clock of {name} went from {_mhz(old)} to {_mhz(new)}"
         for name, old in before.clocks_hz.items()
@@ -66,7 +66,7 @@ def movements(before: Condition, after: Condition) -> list[str]:
 
 
 def missing(before: Condition, after: Condition) -> list[str]:
-    """Return sentences on what the machine did not show at one of two moments or at both."""
+    """Return sentences on clocks, counters and such that one or both conditions do not show."""
     untold = {*before.untold, *after.untold}
     for kind in ("counters", "cooling", "clocks_hz"):
         shown: list[set[str]] = [set(getattr(moment, kind)) for moment in (before, after)]
@@ -90,7 +90,10 @@ VerdictOnBlock = Annotated[str, one_of(VALID, UNKNOWN, UNSTEADY, DISTURBED)]
 
 @dataclass(frozen=True, slots=True)
 class WatchedBlock:
-    """Holds the verdict on one measured block, with the conditions before and after it."""
+    """Holds the verdict on one measured block, with the conditions before and after it.
+
+    The verdict is valid, unknown, unsteady or disturbed.
+    """
 
     name: Annotated[str, "What was measured."]
     verdict: Annotated[VerdictOnBlock, "Its verdict."]
@@ -100,7 +103,7 @@ class WatchedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Holds the verdict whether the measurement was disturbed, and the reasons."""
+    """Holds whether the measurement was valid, unknown, unsteady or disturbed, and the reasons."""
 
     verdict: Annotated[VerdictOnBlock, "The worst of all blocks."]
     reasons: Annotated[list[Annotated[str, "A sentence."]], "What disturbed it."]
@@ -137,6 +140,8 @@ class ValidityWatch:
 
 def judge(blocks: Sequence[tuple[str, Condition, Condition]], on_gpu: bool) -> Validity:
     """Judge measured blocks: return the worst verdict, all reasons, and the verdict on each block.
+
+    A verdict is valid, unknown, unsteady or disturbed, from the best to the worst.
 
     Args:
         blocks: Name of each block, with the conditions before and after it.

@@ -174,8 +174,8 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
     Begin before anything is loaded: what was taken by then is not counted.
 
     Args:
-        may_use_gpu: Whether the run might use a GPU. One that runs on the CPU must not load
-            NVIDIA's libraries only to learn that it holds nothing; nor does a machine without.
+        may_use_gpu: Whether the run might use a GPU. If not, or if the machine has no NVIDIA GPU,
+            GPU memory is not read, and no library of NVIDIA's is loaded.
         host: The machine to read; None is this one.
     """
     here = host or Host()
@@ -187,7 +187,10 @@ def monitor_memory(may_use_gpu: bool, host: Host | None = None) -> MemoryMonitor
 def _figure(
     read: Callable[[], int | None], source: str, nothing: str | None = None
 ) -> MemoryFigure:
-    """Return the bytes from `read`, or why it failed; `nothing` says what None means."""
+    """Return the bytes from `read` with their `source`, or why they cannot be read.
+
+    Where `read` returns None, the text `nothing` explains it, such as "unlimited".
+    """
     try:
         value = read()
     except MeterError as error:

@@ -46,7 +46,7 @@ MappedBytes = Annotated[Bytes, "All of them."]
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Holds a process's needed memory at one moment, and its resident clean pages of files."""
+    """Holds a process's needed (anonymous, swapped, shared) memory and resident file pages."""
 
     needed_bytes: NeededBytes
     file_bytes: FileBytes
@@ -94,7 +94,7 @@ class ProcessMemory:
         return _pick(_fields(path), "VmHWM", path)
 
     def read(self) -> MemoryReading:
-        """Return the needed bytes and the resident bytes of mapped files at this moment.
+        """Return the needed bytes (anonymous, swapped, shared) and those of mapped files now.
 
         Raises:
             MeterError: A file cannot be read or lacks a field.
@@ -160,7 +160,8 @@ class SystemMemory:
     def free_bytes(self) -> int:
         """Return MemFree in bytes: memory that nobody uses, not even the page cache.
 
-        The page cache gives way to programs only, so a GPU in the processor's memory gets no more.
+        A GPU that shares the processor's memory gets no more than this, because the kernel empties
+        the page cache for programs only.
 
         Raises:
             MeterError: The file cannot be read.

@@ -25,7 +25,7 @@ class GpuMemory(Protocol):
 
     @property
     def per_process(self) -> bool:
-        """Return whether the meter counts only this process; else its first value is subtracted."""
+        """Return whether only this process is counted; else users subtract the first value."""
 
     def read_bytes(self) -> int:
         """Return the bytes of GPU memory in use now; raises MeterError when unreadable."""
@@ -38,7 +38,8 @@ class GpuMeter:
     Attributes:
         name: Name of the meter.
         open: Opens the meter on a machine; raises MeterError.
-        makes_context: Reading it makes a CUDA context, which the doctor does in a child process.
+        makes_context: Whether a read makes a CUDA context, which takes memory; `edgefold doctor`
+            then reads the meter in a child process.
     """
 
     name: str

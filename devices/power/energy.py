@@ -45,7 +45,8 @@ class Window:
     Attributes:
         start_s, end_s: Both ends, by the meter's clock.
         n_calls: Calls between both ends; 0 for idleness.
-        memory_s: Seconds by which the readings that belong to it are taken later.
+        memory_s: Seconds by which the sensor lags: the window's readings are those from
+            start_s + memory_s to end_s + memory_s.
     """
 
     start_s: float
@@ -99,7 +100,7 @@ class EnergyMeter:
 
     @property
     def margin_s(self) -> float:
-        """Return the seconds that a window takes in addition to its length, for lead and tail."""
+        """Return how many seconds of the same load run before and after a window, in sum."""
         return SETTLE_S + 2 * self.memory_s
 
     def idle(self, sleep: Callable[[float], None], duration_s: float) -> None:

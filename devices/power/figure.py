@@ -101,8 +101,8 @@ class Cut:
 
     Attributes:
         times_s, energy_j: Times and accumulated energy of the samples and of the window's two
-            edges, (N + 2,). A counter's edges lie between the samples around; power keeps its first
-            and last reading until the edge, for the samples around may belong to another state.
+            edges, (N + 2,). At an edge a counter's energy is interpolated between the samples
+            around it; power is taken to be that of the nearest sample inside the window.
         read_s, readings: Times and readings of the samples only, (N,).
         n_missed: Number of samples that were due and not taken.
     """
@@ -120,7 +120,7 @@ class Cut:
 
     @property
     def total_j(self) -> float:
-        """Return the energy of the window in J, the part of the idle power included."""
+        """Return the whole energy of the window in J, from which no idle power is subtracted."""
         return float(self.energy_j[-1] - self.energy_j[0])
 
     @property
@@ -223,11 +223,13 @@ def _errors(
 ) -> tuple[dict[str, float], float]:
     """Return the variances of the net energy by origin in J^2, and the sum's degrees of freedom.
 
+    The origins are the five parts at the top of this file, such as sampling and drift.
+
     Args:
         sampler: Sampler that took the samples of the windows.
         idle: The idle windows, one more than those of work.
         work: The windows of work.
-        weights_s: Weight in s of each idle power in the net energy, (idle windows,).
+        weights_s: Seconds of work for which each idle power is subtracted, (idle windows,).
         age_s: Seconds between two renewals of a reading.
     """
     work_density, work_freedom = statistics.noise_density(
@@ -272,7 +274,7 @@ def _rounding(cuts: list[Cut], step_w: float) -> float:
 
 
 def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, str, bool]:
-    """Return the sensor's step, its unit (W or J), and whether the driver states the step."""
+    """Return the smallest difference shown, its unit (W or J), and whether the driver states it."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True
@@ -301,7 +303,10 @@ def _count_lone(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> int:
 
 
 def _sample_power(sampler: Sampler, cut: Cut) -> statistics.FloatArray:
-    """Return power in W as read, or a counter's mean power between reads that are not too close."""
+    """Return the power at each sample of a window, in W; for a counter, the mean between samples.
+
+    Samples of a counter that lie closer together than half a period are left out.
+    """
     if not sampler.counts:
         return cut.readings
     gaps_s = np.diff(cut.times_s)
@@ -312,7 +317,11 @@ def _sample_power(sampler: Sampler, cut: Cut) -> statistics.FloatArray:
 def _unresolved(
     sampler: Sampler, call_s: float, n_lone: int, n_samples: int, n_missed: int
 ) -> tuple[str, ...]:
-    """Return sentences on events that the sampling period cannot show, and on missed samples."""
+    """Return sentences on events that the sampling period cannot show, and on missed samples.
+
+    `n_lone` of the `n_samples` samples taken during work stand out from both neighbours; `n_missed`
+    more were not taken. A call takes `call_s` seconds.
+    """
     sentences = []
     if call_s < 2 * sampler.period_s:
         sentences.append(
@@ -364,7 +373,7 @@ def _stood_still(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> Iterator
 
 
 def _older(sampler: Sampler, memory_s: float, measured_s: float | None) -> Iterator[str]:
-    """Yield a sentence if readings are renewed every `measured_s`, less often than `memory_s`."""
+    """Yield a sentence if readings change every `measured_s` only, not every `memory_s`."""
     if statistics.is_older(measured_s, memory_s, sampler.period_s):
         yield (
             f"readings were renewed every {measured_s:.3g} s, and the windows were laid out for "

@@ -56,7 +56,7 @@ class PowerSensor(RailSensor, Protocol):
 
 @runtime_checkable
 class ManyRails(Protocol):
-    """Describes a sensor that reports whether each of its rails moves."""
+    """Describes a sensor that reports which of its rails have never changed their reading."""
 
     @property
     def still_rails(self) -> tuple[str, ...]:
@@ -64,14 +64,14 @@ class ManyRails(Protocol):
 
 
 class RailWatch:
-    """Keeps which rails have moved since the first reading."""
+    """Keeps which rails have changed their reading since the first one."""
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}
         self._moved: set[str] = set()
 
     def see(self, readings: Mapping[str, float]) -> None:
-        """Compare readings, by the rail's name, with the first ones; note which rails moved."""
+        """Compare readings, by the rail's name, with the first ones; note which rails changed."""
         for rail, reading in readings.items():
             if self._first.setdefault(rail, reading) != reading:
                 self._moved.add(rail)

@@ -116,9 +116,10 @@ def student_95(freedom: float) -> float:
 def rounding_w(readings_w: FloatArray, step_w: float) -> float:
     """Return the standard deviation in W that rounding to multiples of step_w gives to a mean.
 
-    A reading that stands still hides up to half a step, the same one all along: step / sqrt(12).
-    Noise wider than the step averages that away, as exp(-2 (pi deviation / step)^2); of the
-    deviation seen, the most that toggling between two steps can cause is not counted as noise.
+    A reading that stands still has one error of up to half a step all along: step / sqrt(12).
+    Noise of the readings averages this error away: it shrinks by exp(-2 (pi noise / step)^2).
+    The square of the noise is the readings' variance less step^2 / 4, the most that toggling
+    between two steps can cause.
     """
     noise2 = max(0.0, float(readings_w.var()) - step_w**2 / 4)
     return step_w / math.sqrt(12) * math.exp(-2 * math.pi**2 * noise2 / step_w**2)

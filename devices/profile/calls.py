@@ -99,10 +99,11 @@ class TimedCall:
 def calls_of(
     stream: Stream, points: ProfilePoints, n_updates: int, n_queries: int
 ) -> list[TimedCall]:
-    """Return the calls to time: first an arriving point and its bare graph, last a whole row.
+    """Return the calls to time: update with one point, its graph only, ..., last a whole row.
 
-    A bare graph is run by `Stream.run_step` on the present buffers, and the state stays as it was.
-    A model that filters has the first two calls, and the graphs that consolidate its state.
+    A graph only is run by `Stream.run_step` on the present buffers, and the state stays as it was.
+    A whole row is a query, then an update with one point. A filter's calls are `Stream.step`, its
+    graph only, and the graphs that consolidate its state.
 
     Args:
         stream: The opened bundle.

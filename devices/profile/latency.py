@@ -118,8 +118,8 @@ def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval:
     Woodruff's interval (J. Am. Stat. Assoc. 47, 1952): the error of the share of calls below the
     quantile is turned into times. That error comes from the means of blocks, as Heidelberger and
     Lewis do for simulations (Operations Research 32, 1984); what likeness is left between
-    neighbouring blocks is corrected for as in a first-order process. It is never less than that of
-    independent calls.
+    neighbouring blocks is corrected for as in a first-order process. The error is never less than
+    that of independent calls.
 
     Args:
         taken_s: Times in the order of the calls.
@@ -150,7 +150,7 @@ def quantile_interval(taken_s: NDArray[np.float64], share: float) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Holds quantiles of the first step's times along the stream, in up to 100 blocks of calls."""
+    """Holds quantiles of the times of updates (a filter's steps) in up to 100 blocks of calls."""
 
     calls: Annotated[list[Annotated[Count, "Calls."]], "Number of the last call of each block."]
     p50_s: Annotated[list[Annotated[Seconds, "A median."]], "Median of each block."]

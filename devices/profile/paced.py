@@ -306,7 +306,7 @@ class _Turns:
         self.watch = ValidityWatch(world.root)
 
     def measure(self, rate_hz: float, runs: list[_Run]) -> None:
-        """Measure every backend at one rate; append each one's run to `runs` at the beginning."""
+        """Append a run for each backend to `runs`, then measure at one rate and fill the runs."""
         seconds, driver = self._options.seconds_at(rate_hz), self._world.driver
         least_s = self._meter.min_work_s * SPARE if self._meter else 0.0
         n_blocks = max(1, min(N_BLOCKS, int(seconds / max(least_s, 2 / rate_hz))))
@@ -350,7 +350,7 @@ class _Turns:
         return max(least_s, IDLE_SHARE * block_s)
 
     def _add_figure(self, run: _Run, first: int) -> None:
-        """Add to `run` the energy of the meter's windows from index `first` to the last idle."""
+        """Add to `run` the energy of the meter's windows from `first` on, or why it has none."""
         if self._meter is None:
             return
         windows = self._meter.windows

@@ -167,5 +167,5 @@ def _points(label: str, runs: Sequence[PacedRun]) -> list[PowerPoint]:
 
 
 def keeps_up(latency: ArrivalTimes) -> bool:
-    """Return whether so few arrivals were skipped that the rate was the requested one."""
+    """Return whether at most 1 % of arrivals were skipped, so that the rate was as requested."""
     return latency.n_skipped <= MAX_SKIPPED * latency.n

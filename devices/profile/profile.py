@@ -59,7 +59,7 @@ N_FILES = 8  # of the mapped files, in the record
 
 
 class Measurement:
-    """Measures one bundle; `run` does everything in the order of the module's timeline."""
+    """Measures one bundle: `run` opens it, times its calls, measures its energy and memory."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Measurement:
     # Latency --------------------------------------------------------------------------------------
 
     def _calls(self, stream: Stream) -> tuple[list[Latency], Timeline]:
-        """Time every call; return the latencies of all, and the timeline of arriving points."""
+        """Time every call; return all latencies, and the first call's quantiles over the run."""
         from edgefold.devices.profile.calls import ProfilePoints, calls_of
         from edgefold.devices.profile.latency import Timer, summarise, timeline
 
@@ -243,7 +243,10 @@ class Measurement:
         )
 
     def _to_run_well(self, stream: Stream, needed_bytes: int) -> MemoryToRunWell:
-        """Measure the memory that a loop takes to run well, or return why it cannot be measured."""
+        """Measure the memory with which a loop does not wait for files, or return why that failed.
+
+        The result is `needed_bytes`, which the kernel cannot take back, plus the used file pages.
+        """
         from edgefold.devices.memory.reclaim import working_files
         from edgefold.devices.profile.calls import ProfilePoints, calls_of
 

@@ -112,7 +112,7 @@ class MemorySample:
 
 @dataclass(frozen=True, slots=True)
 class MemoryToRunWell:
-    """Holds the needed memory plus the pages of files that came back after they were dropped."""
+    """Holds the needed memory plus the used pages of files: those that came back after a drop."""
 
     range_bytes: Annotated[BytesRange | None, "Least and most; null if it was not measured."] = None
     kept_bytes: Annotated[Bytes | None, "Pages of files that could not be dropped."] = None

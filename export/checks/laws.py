@@ -112,9 +112,10 @@ def targets(subject: Subject) -> Array:
 
 
 def answers(subject: Subject, x: Array, y: Array) -> Arrays:
-    """Give points x (B, n, X) and y (B, n, Y) to a subject, half as one chunk; return predictions.
+    """Let a subject learn points x (B, n, X) and y (B, n, Y); return its predictions at `targets`.
 
-    They are predictions at `targets`, or a filter's answers to the last x.
+    The first half is learned as one chunk, the other points one by one. A filter reads x one by
+    one, and its answers to the last x are returned.
     """
     prediction: Arrays = {}
     chunk = 0 if subject.is_filter else x.shape[1] // 2
@@ -135,7 +136,7 @@ def answers_afresh(subject: Subject, x: Array, y: Array) -> Arrays:
 
 
 def distance(one: Arrays, other: Arrays) -> float:
-    """Return the largest difference of two predictions, relative above 1; NaN if a value is NaN."""
+    """Return the largest |one - other| / max(1, |other|) of two predictions; NaN if one is NaN."""
     differences = [
         np.max(np.abs(one[name] - other[name]) / np.maximum(1, np.abs(other[name])))
         for name in other

@@ -166,7 +166,10 @@ def _masked_targets(subject: TorchSubject, n_steps: int) -> str:
 def _predictions(
     model: StreamingModel, x: Tensor, y: Tensor, mask: Tensor | None, points: Tensor
 ) -> Arrays:
-    """Return predictions at `points` by the default forward(), even if the model has its own."""
+    """Return predictions at targets (B, M, X) by the default forward(), not the model's own.
+
+    Points x (B, n, X) and y (B, n, Y) are learned before, except where a mask (B, n) is False.
+    """
     return _arrays(StreamingModel.forward(model, x, y, points, mask))
 
 

@@ -85,7 +85,7 @@ class GoldenRecording:
     def compare(self, bundle: Path) -> tuple[ParityRow, ...]:
         """Return the errors of a bundle's graphs and of the model at each moment of the stream.
 
-        Graphs run on onnxruntime, which is the same wherever models are exported, without engines.
+        Graphs run on onnxruntime, not on engines of a GPU, so that all exports are compared alike.
         """
         rows = []
         with Stream.open(bundle, backend="onnxruntime") as stream:
@@ -143,8 +143,8 @@ def predictions(
 ) -> dict[str, Array]:
     """Return a model's scaled predictions at the J moments of a stream, each (J, B, M, *shape).
 
-    They come from the model's own recurrent form. Targets that are predicted jointly are asked for
-    in groups of `width`, as a bundle asks for them.
+    The model's own step functions run in PyTorch, in `dtype`. Where targets are predicted jointly,
+    a query takes `width` of them, as in a bundle.
     """
     x, y, targets = (t.to(dtype) for t in (stream.x, stream.y, stream.targets))
     n = targets.shape[1]
@@ -226,7 +226,10 @@ def record(
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
-    """Return the part of a golden stream that a bundle keeps, with the tolerance for its check."""
+    """Cut a golden stream to its first `GOLDEN_POINTS` points, which a bundle keeps, and return it.
+
+    All points of the chunks are kept, too. `tolerance` is stored for the check of the bundle.
+    """
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
     early = golden.moments <= n_kept
     answers: Mapping[str, Array] = {n: array[early] for n, array in golden.predictions.items()}

@@ -45,6 +45,9 @@ def memory_plan(
 ) -> dict[str, Any]:
     """Return the memory plan as the manifest keeps it; all numbers except `work` are bytes.
 
+    It has weights_bytes, state_bytes, cache_bytes, io_bytes, activations_bytes, total_bytes, and by
+    graph `graphs`.
+
     Args:
         steps: Step graphs of the bundle.
         state: Tensors of the state.

@@ -69,9 +69,9 @@ def work_of(model: onnx.ModelProto) -> Work:
 def execution_order(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the nodes of a graph in the order in which ONNX Runtime runs them by default.
 
-    It walks back from the nodes whose results no node reads, the last one first and the last
-    operand first. So an output that comes early in the file may be computed at the very end, and
-    its operands stay alive until then.
+    ONNX Runtime walks back from the nodes whose results no node reads, the last one first and the
+    last operand first. So an output that comes early in the file may be computed at the very end,
+    and its operands stay alive until then.
     """
     maker = {name: index for index, node in enumerate(graph.node) for name in node.output}
     read = {name for node in graph.node for name in node.input}

@@ -100,7 +100,10 @@ class EditableGraph:
                     yield node
 
     def nodes_before(self, outputs: Collection[str], stop: Collection[str] = ()) -> set[ir.Node]:
-        """Return the nodes on which named outputs depend, going back up to operators in `stop`."""
+        """Return all nodes on which the outputs named in `outputs` depend.
+
+        Nodes whose operator is in `stop` are returned, but their own inputs are not followed.
+        """
         wanted = {value for value in self.ir.outputs if value.name in outputs}
         nodes = set()
         for node in reversed(self.ir):
@@ -111,7 +114,10 @@ class EditableGraph:
         return nodes
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return the constant `name`, added on first use; by default its content gives its name."""
+        """Return the graph's constant `name`; if there is none yet, `array` is added.
+
+        Without a name, one is made from the content, so that equal arrays share one constant.
+        """
         name = name or constant_name(array)
         if name not in self.ir.initializers:
             tensor = ir.tensor(np.asarray(array, order="C"), name=name)
@@ -160,7 +166,10 @@ class EditableGraph:
         shapes: Sequence[Shape],
         **settings: Any,
     ) -> Sequence[ir.Value]:
-        """Insert a node `kind` before another; return outputs, typed as `like`, with `shapes`."""
+        """Insert a node with operator `kind` before another, and return its outputs.
+
+        Output i has the element type of the value like[i], and the shape shapes[i].
+        """
         outputs = self.insert(before, kind, inputs, [None] * len(like), None, **settings)
         for output, other, shape in zip(outputs, like, shapes, strict=True):
             output.shape, output.type = ir.Shape(shape), other.type

@@ -51,8 +51,9 @@ def attribute(node: NodeProto, name: str, default: Any) -> Any:
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the shapes of all values, as ONNX infers them.
 
-    ONNX computes short integer tensors, too, because shapes may depend on them. It takes each for a
-    shape and refuses (2, 1) minus (5,), for example; then shapes are inferred without that.
+    ONNX also computes the values of short integer tensors, because shapes may depend on them. It
+    takes each for a shape and refuses to subtract (5,) from (2, 1), for example; then shapes are
+    inferred without these values.
     """
     infer = partial(onnx.shape_inference.infer_shapes, model, check_type=True, strict_mode=True)
     try:

@@ -138,7 +138,7 @@ def _declared(model: onnx.ModelProto, predictions: Collection[str]) -> StepGraph
 
 
 def _ended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the graph with an Identity before each output, without state that no step changes."""
+    """Return the graph with an Identity before each output, without outputs of unchanged state."""
     graph = EditableGraph.of(model)
     outputs = list(graph.ir.outputs)
     graph.ir.outputs.clear()
@@ -204,7 +204,9 @@ def _load(path: Path) -> onnx.ModelProto:
 
 
 def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]) -> ir.Model:
-    """Return the file's graph between a bundle's inputs and outputs; their names begin with `OWN`.
+    """Return the file's graph with nodes that connect it to inputs and outputs of a bundle.
+
+    The names of the bundle's inputs and outputs begin with `OWN`.
 
     Args:
         model: The file.
@@ -286,7 +288,11 @@ class _Wrapper:
         self.graph.ir.outputs.append(end)
 
     def feed(self, interface: Interface) -> None:
-        """Fill the file's inputs from x, and from the elements that overlap with the last step."""
+        """Add nodes that cut the file's data inputs out of the bundle's input x.
+
+        An input with an overlap begins with the last elements of the step before: a state tensor
+        keeps them.
+        """
         sources = interface.sources
         if len(sources) > 1:
             x = self.take("x", FLOAT, (interface.n_streams, sum(interface.columns)))
@@ -306,10 +312,11 @@ class _Wrapper:
             self.fill(source.name, value)
 
     def check(self, interface: Interface) -> None:
-        """Add the output `finite`, (B,): for each stream the sum of its small state tensors.
+        """Add the output `finite`, (B,), which is NaN or infinite if a step's arithmetic failed.
 
-        With several streams it is not known on which axis of the state they lie; then predictions
-        are summed instead.
+        For one stream it is the sum of the small float tensors of the state; there is no output if
+        the state has none. For several streams it is the sum of the predictions of each, because
+        the state's axis of streams is not known.
         """
         chosen = [identifier(name) for name in interface.predictions]
         if interface.n_streams == 1:

@@ -212,7 +212,7 @@ class _Reader:
         return initial
 
     def _bind(self, name: str, shape: Shape) -> None:
-        """Record an input's shape, and the lengths of named axes that other inputs may share."""
+        """Record the lengths of an input's named axes; refuse a `shape` unlike the file's."""
         declared = _dimensions(self._inputs[name])
         fits = declared is None or len(declared) == len(shape)
         for symbol, length in zip(declared or (), shape, strict=False):
@@ -233,7 +233,10 @@ class _Reader:
         return tuple(length for length in lengths if length is not None)
 
     def _guessed_state(self) -> dict[str, str]:
-        """Pair inputs and outputs of equal type, shape and name, apart from words like "next"."""
+        """Return for each input that looks like state the output that is its next value, by names.
+
+        The two have equal type, shape and name, apart from words like "next".
+        """
         state: dict[str, str] = {}
         for name, info in self._inputs.items():
             if name in self._config.constants or name in self._config.inputs:
@@ -257,7 +260,10 @@ class _Reader:
 
 
 def _alike(before: ValueInfoProto, after: ValueInfoProto) -> bool:
-    """Return whether an output may be the next value of an input."""
+    """Return whether an output may be the next value of an input, by type, shape and name.
+
+    Names are equal without words such as "next" and "in"; the output's may have an "n" at its end.
+    """
     one, other = _dimensions(before), _dimensions(after)
     same = _dtype(before) == _dtype(after) and len(one or ()) == len(other or ())
     for a, b in zip(one or (), other or (), strict=False):

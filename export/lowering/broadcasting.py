@@ -52,7 +52,10 @@ def broadcast(g: EditableGraph) -> bool:
 
 
 def _narrower(value: ir.Value | None) -> ir.Value | None:
-    """Return the value before an Expand, or before a Reshape by axes of length 1 in front."""
+    """Return the input of the Expand or Reshape that makes a value, if broadcasting does the same.
+
+    This holds for a Reshape that only changes axes of length 1 in front. Else return None.
+    """
     if (expand := made_by(value, "Expand")) is not None:
         return expand.inputs[0]
     reshaped = made_by(value, "Reshape")
@@ -70,7 +73,7 @@ def _without_front(shape: Shape) -> Shape:
 
 
 def keep_axes(g: EditableGraph) -> bool:
-    """Let reductions give the shape that the Reshape behind them makes; True if one changed."""
+    """Set a reduction's keepdims instead of a Reshape behind it that does the same; True if any."""
     changed = False
     for node in g.nodes(*REDUCTIONS):
         reshaped, source = only_reader(node, "Reshape"), node.inputs[0]
@@ -132,7 +135,7 @@ def _start(cut: ir.Node, axis: int, n_axes: int) -> int | None:
 
 
 def choose(g: EditableGraph) -> bool:
-    """Replace GatherElements with the same places along all other axes by Gather; True if any."""
+    """Make a Gather of a GatherElements whose indices vary along its axis only; True if any."""
     changed = False
     for node in g.nodes("GatherElements"):
         data, places = node.inputs

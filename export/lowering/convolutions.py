@@ -96,7 +96,10 @@ class _RowConverter:
         return joined and worth and shape[2] <= MOST and (in_order or self._reorder_sums)
 
     def _inputs_in_rows(self, node: ir.Node) -> list[ir.Value | None] | None:
-        """Return a node's inputs, rows (B*T, C) for (B, C, T); None if it cannot or has none."""
+        """Return a node's inputs with rows (B*T, C) in place of each (B, C, T).
+
+        None is returned if the node cannot work on rows, or no input is known as rows.
+        """
         first, *others = node.inputs
         if not any(value in self._rows for value in node.inputs):
             return None
@@ -119,7 +122,10 @@ class _RowConverter:
         return None if None in operands else operands
 
     def _operand(self, value: ir.Value, out: Shape) -> ir.Value | None:
-        """Return an operand for a result of shape `out`: rows, a number, one a channel; or None."""
+        """Return an operand of a node over shape `out` (B, C, T) as it stands in a node over rows.
+
+        It is rows (B*T, C), or a constant of one number or one a channel; None if it is neither.
+        """
         if value in self._rows and shape_of(value) == out:
             return self._rows[value]
         array = constant(value)
@@ -184,7 +190,7 @@ def _settings(node: ir.Node) -> dict[str, Any]:
 def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
     """Return the input position that each of n_out outputs reads by each tap, (n_out, n_taps).
 
-    It is PADDING where there is none.
+    The position is PADDING (-1) where a tap reads padding.
     """
     (step,), (dilation,) = (attribute(node, name, [1]) for name in ("strides", "dilations"))
     first = np.arange(n_out)[:, None] * step - attribute(node, "pads", [0, 0])[0]
@@ -193,7 +199,10 @@ def _positions(node: ir.Node, n_taps: int, length: int, n_out: int) -> Indices:
 
 
 def _block(positions: Indices, length: int) -> int:
-    """Return how many neighbouring rows, at most, all positions (T', taps) read as one block."""
+    """Return the largest number of rows that can be merged into one wider row for `positions`.
+
+    All outputs of positions (T', taps) then read whole merged rows; 1 if nothing can be merged.
+    """
     n_taps = positions.shape[1]
     for block in range(math.gcd(length, n_taps), 1, -1):
         starts = positions[:, ::block]

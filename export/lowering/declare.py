@@ -163,13 +163,16 @@ class StepDeclarer:
 
     @staticmethod
     def _columns(arguments: Arguments, role: str, *lead: int) -> Tensor:
-        """Return x or y of a step, (*lead, columns); (*lead, 0) if the arguments lack it."""
+        """Return the tensor of a role such as "points.x", (*lead, columns); (*lead, 0) if none."""
         return next(iter(arguments[role].values())) if role in arguments else torch.zeros(*lead, 0)
 
     def _written(
         self, step: str, arguments: Arguments, returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Check the tensors that a step returned, and return the changed ones by "role/name"."""
+        """Check the tensors that a step returned, and return the changed ones by "role/name".
+
+        Roles are "state", "row", "slot" and "finite"; "finite" is added for steps that take points.
+        """
         method, outputs, state = f"{step}()", {}, arguments["state"]
         tensors = require_tensors(method, returned)
         slots = {ring.slot for name, ring in self.model.rings.items() if name in tensors} - {""}
@@ -216,7 +219,10 @@ class StepDeclarer:
     def _predicted(
         self, method: str, lead: tuple[int, ...], returned: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Check a prediction's tensors, each (*lead, *shape); return them by "prediction/name"."""
+        """Check a prediction's tensors, each (*lead, *shape); return them by "prediction/name".
+
+        `lead` is (B, M) for query() and (B,) for step(); `shape` is that of one target.
+        """
         kind = self.model.prediction
         declared = {tensor.name: tensor for tensor in kind.tensors(self.model.n_outputs)}
         tensors = require_tensors(method, returned)
@@ -270,7 +276,8 @@ class StepDeclarer:
 def _declared(role: str, of: str, name: str, tensor: Tensor, names: set[str]) -> manifest.Tensor:
     """Describe a tensor of a graph under a name that is not in `names`, and add the name to them.
 
-    Names may meet, because a state may have a tensor `x` or `mean`.
+    `role` and `of` are those of `manifest.Tensor`. A name that is taken gets "_" at its end: a
+    state may have a tensor `x` or `mean`, too.
     """
     while name in names:
         name += "_"

@@ -46,7 +46,7 @@ INTERFACE = ("points.x", "points.y", "targets.x", "prediction")
 
 
 def flatten(g: EditableGraph) -> bool:
-    """Replace nodes that keep the bytes in order, one or several in a row, by one Reshape."""
+    """Replace a node or chain of nodes that keeps the bytes in order by a Reshape; True if any."""
     changed = False
     for node in g.nodes(*MOVES):
         x, out = node.inputs[0], node.outputs[0]
@@ -131,7 +131,11 @@ def _bias(add: ir.Node, product: ir.Value, width: int) -> Array | None:
 
 
 def sink(g: EditableGraph) -> bool:
-    """Let nodes on the last axis work on rows (n, D) if an operand comes from rows; True if any."""
+    """Let nodes over (*lead, D) work on rows (n, D) if an operand was reshaped from rows.
+
+    So the Reshape moves behind the node. It does this for elementwise nodes and nodes that act on
+    the last axis, and returns whether it changed one.
+    """
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
         values = [value for value in node.inputs if value is not None]
@@ -201,7 +205,8 @@ def gelu(g: EditableGraph) -> bool:
 def absorb(g: EditableGraph, roles: dict[str, str]) -> bool:
     """Remove Reshapes next to inputs and outputs, whose shape changes instead.
 
-    `roles` holds the role of each input and output by name.
+    This is done for the roles in `INTERFACE`; `roles` holds the role of each input and output by
+    name. Return whether the graph changed.
     """
     changed = False
     for value in g.ir.inputs:

@@ -102,7 +102,10 @@ def line_in_text(text: str) -> str:
 
 
 def _below_us(places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return the places without those of the exporter's callers, which are not a model's code."""
+    """Return the calls from the exporter's first on, so that its callers do not count as a model.
+
+    `places` are (file, line) of each call, the outermost first; empty if no call is the exporter's.
+    """
     ours = [i for i, (file, _) in enumerate(places) if file.startswith(OURS[0])]
     return places[ours[0] :] if ours else []
 

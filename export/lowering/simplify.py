@@ -75,7 +75,10 @@ def _settle_results(g: EditableGraph) -> None:
 
 
 def _name(g: EditableGraph, step: StepFunction | StepGraph) -> None:
-    """Name values and nodes by the graph only; remove attributes that have their default value."""
+    """Name inner values and nodes by operator and position, so that equal graphs get equal names.
+
+    Inputs and outputs lose the step's name in front. A Gemm loses attributes with default values.
+    """
     ends = [*g.ir.inputs, *g.ir.outputs]
     for value in ends:
         value.name = str(value.name).removeprefix(f"{step.name}.")

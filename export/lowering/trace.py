@@ -38,7 +38,8 @@ class StepFunction:
     """Holds one step of a model as a function of tensors.
 
     Attributes:
-        name, step, width: The same as in `StepGraph`.
+        name: Name of the step's graph, as "query_one".
+        step, width: The step and its number of points or targets, as in `StepGraph`.
         method: The method of the model that the step calls, as "update()".
         call: The function; it takes tensors in the order of `inputs`, and returns tensors in the
             order of `outputs`.
@@ -135,7 +136,10 @@ def translate(
 
 
 def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
-    """Return the method and the line of the model that a message of torch is about."""
+    """Return the method, as "update()", and the line "file:line" that torch's message is about.
+
+    They are "the model" and "" where the message names no operator that a step uses.
+    """
     named = re.search(r"op='\w+\.(\w+)'", message)
     operator = "complex" if "complex-valued" in message else named[1] if named else ""
     for step in steps:
@@ -148,7 +152,7 @@ def _origin(steps: Sequence[StepFunction], message: str) -> tuple[str, str]:
 def _cut(whole: onnx.ModelProto, step: StepFunction, values: Sequence[str]) -> onnx.ModelProto:
     """Return the part of a graph that computes `values`, the results of one step.
 
-    Its inputs and outputs are named STEP.NAME.
+    Inputs and outputs of the part are named STEP.NAME; `whole` has the inputs' names already.
     """
     needed = set(values)
     nodes: list[onnx.NodeProto] = []

@@ -50,7 +50,10 @@ def replay_sources(
 
 
 def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
-    """Return golden.h: the recorded stream, and the interface's functions under fixed names."""
+    """Return the text of golden.h: arrays of the golden stream, and C functions `golden_*`.
+
+    The functions call `edgefold_NAME_*` of the bundle, where NAME is `name`.
+    """
     sizes = {
         "INPUTS": manifest.n_inputs,
         "OUTPUTS": golden.y.shape[2],
@@ -94,9 +97,10 @@ def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:
 
 
 def _units(manifest: Manifest, tensor: PredictionTensor, expected: Array) -> Array:
-    """Return the numbers by which errors at the J recorded moments are divided, (J, *shape).
+    """Return the numbers that divide a tensor's errors, (J, *shape), at the J recorded moments.
 
-    They are the same as in `golden.distances`.
+    They are scales of y; for a tensor without units, the largest number in `expected` at the
+    moment, if it exceeds 1. `expected` holds the tensor's recorded numbers, (J, B, M, *shape).
     """
     shape = (len(expected), *tensor.shape)
     if tensor.unscale == "none":
@@ -116,7 +120,10 @@ def _c_array(kind: str, name: str, array: Array) -> str:
 
 
 def _calls(manifest: Manifest, name: str) -> list[str]:
-    """Return the C functions that the replay calls; one that the bundle lacks returns OK."""
+    """Return the C lines of `golden_learn`, `golden_query` and others, which the replay calls.
+
+    Each calls the bundle's function for this, or returns EDGEFOLD_OK if the bundle has none.
+    """
     start, ok, void = f"return edgefold_{name}_", "return EDGEFOLD_OK;", "(void)"
     points, point = "size_t n, const double *x", "const double *x, const double *y"
     if manifest.is_filter:

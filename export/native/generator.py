@@ -93,7 +93,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
 
 
 def _included_once(text: str) -> str:
-    """Return a text without repeated #include lines; each part of it has all that it needs."""
+    """Return a C text without #include lines that repeat an earlier one, as joined pieces do."""
     includes: set[str] = set()
     lines = []
     for line in text.splitlines(keepends=True):
@@ -104,7 +104,7 @@ def _included_once(text: str) -> str:
 
 
 def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:
-    """Return the C function of each graph of a bundle; raises ExportError."""
+    """Return each graph's C function, and add its weights to `constants`; raises ExportError."""
     return [_function(manifest, graph, constants) for graph in manifest.graphs.values()]
 
 

@@ -129,7 +129,10 @@ def program_of(manifest: Manifest, name: str) -> dict[str, str]:
 def _settings(
     manifest: Manifest, name: str, parts: list[Told], columns: OutputColumns
 ) -> dict[str, Any]:
-    """Return the values for the template of the model's file, by the word that each replaces."""
+    """Return the values for the template program_model.c, by the word that each replaces.
+
+    `parts` are the columns that report a prediction, `columns` describes all columns of the output.
+    """
     tensors = _tensors(manifest)
     kind, format = manifest.prediction, kept_format(manifest.task, {})
     center = kind.center(tensors) if columns.has_errors else None
@@ -160,7 +163,10 @@ def _settings(
 
 
 def _tensors(manifest: Manifest) -> dict[str, Any]:
-    """Return zeros for each tensor of a prediction; `_place` then finds where views of them lie."""
+    """Return an array of zeros for each tensor of a prediction, by the tensor's name.
+
+    Reported numbers are taken from them as views, whose place in C `_place` then finds.
+    """
     return {tensor.name: np.zeros(tensor.shape) for tensor in manifest.prediction_tensors}
 
 
@@ -187,7 +193,11 @@ _COMPUTED = {
 
 
 def _place(array: Any, tensors: dict[str, Any], computed: str = "") -> str:
-    """Return a C pointer to an array that is a view of a tensor; `computed` if it is of none."""
+    """Return the C pointer to the numbers of `array`, "NULL" if that is None.
+
+    The array is a view of one of `tensors`. Otherwise C code computes the numbers, and the result
+    is `computed`, the C expression for them.
+    """
     if array is None:
         return "NULL"
     for name, tensor in tensors.items():

@@ -70,7 +70,8 @@ class CalibrationSession:
         """Run the graph once, keep samples, and return the graph's own outputs by name.
 
         Args:
-            arguments: Inputs by the name of the tensor that each stands for, as a state tensor's.
+            arguments: Arrays of the inputs by `Tensor.of`, such as the name of the state tensor
+                that the input reads, or "x".
         """
         feeds = {t.name: arguments[t.of].reshape(t.shape) for t in self.graph.inputs}
         outputs = [*self._outputs, *self._inner]

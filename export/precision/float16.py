@@ -41,7 +41,7 @@ def narrowed(graphs: StepGraphs, samples: Mapping[str, Any]) -> StepGraphs:
     """Return the graphs with refresh, query and step in half, unless the model narrowed them.
 
     Args:
-        graphs: In float32, or as the model's `for_device` narrowed them.
+        graphs: The step graphs, in float32 or as the model's `for_device` narrowed them.
         samples: Not used; the parameter is there because `int8.narrowed` has it.
 
     Raises:
@@ -179,7 +179,7 @@ class _HalfGraph:
     def _narrow(
         self, node: ir.Node, following: ir.Node | None, halves: Collection[ir.Value]
     ) -> None:
-        """Let a node read and write values of its type.
+        """Let a node read and write half if it is in `half`, else float32; insert casts.
 
         Args:
             node: The node.
@@ -200,7 +200,10 @@ class _HalfGraph:
                 self._twins[value, True] = stored
 
     def _typed(self, value: ir.Value, in_half: bool, reader: ir.Node) -> ir.Value:
-        """Return a value in half or in float32; a cast is inserted before the first reader."""
+        """Return `value` in half if `in_half`, else in float32, for the node `reader`.
+
+        If there is no such value yet, a cast is inserted before the node.
+        """
         array, name = constant(value), str(value.name)
         if array is not None:
             half = f"{name}.half"

@@ -92,9 +92,9 @@ def _is_plain_product(node: ir.Node) -> bool:
 
 
 def _values_of_callers(graph: EditableGraph, names: Collection[str]) -> set[ir.Value]:
-    """Return the values that have columns of the inputs `names` before any normalisation.
+    """Return the values that hold numbers from a caller which no node has normalised.
 
-    They are computed from only these inputs, or contain such columns next to others.
+    Such a value is computed from only the inputs `names`, or has such numbers in some columns.
     """
     pure = {value for value in graph.ir.inputs if value.name in names}
     mixed: set[ir.Value] = set()
@@ -216,7 +216,7 @@ class _Quantiser:
         return None
 
     def visit(self, node: ir.Node) -> None:
-        """Replace a node by an int8 product, or divide its columns, where either was decided."""
+        """Replace a product by one in int8, or divide its weights, or leave the node as it is."""
         x = next((x for x in self._grids if node in self._readers[x]), None)
         if x is not None:
             if node is self._readers[x][0]:
@@ -228,7 +228,7 @@ class _Quantiser:
                     node.replace_input_with(index, self._graph.constant(array))
 
     def _weights(self, node: ir.Node) -> tuple[Array, Array | None]:
-        """Return weight and bias of a product, divided column by column where that was decided."""
+        """Return a product's weight and bias; columns are divided by a grid's factors, if any."""
         by_column = self._divided.get(node, np.float32(1))
         weight, *bias = (array / by_column for array in _constants(node))
         return weight, bias[0] if bias else None
@@ -333,7 +333,7 @@ def _thinned(rows: Array) -> Array:
 
 
 def _steps(values: Array) -> list[float]:
-    """Return the steps of grids to choose from, which end at 0.2 to 1 times the largest value."""
+    """Return steps of 17 grids to choose from; a grid ends at 0.2 to 1 times the largest value."""
     largest = max(float(np.abs(values).max()), TINY)
     return [largest * share / LEVELS for share in np.linspace(0.2, 1, 17).tolist()]
 

@@ -22,7 +22,10 @@ LENGTH = 512
 
 
 def with_smooth(streams: TaskStreams, model: StreamingModel, subject: ExportSubject) -> TaskStreams:
-    """Return a task's streams with smooth ones added to those that set the number ranges."""
+    """Return a task's streams with smooth ones added to `calibration`, which set int8's ranges.
+
+    The scalings in `subject` bring the smooth streams to raw units.
+    """
     smooth = [_smooth(model, subject, seed) for seed in range(N_SMOOTH)]
     words = [streams.calibrated_on, f"{N_SMOOTH} streams of smooth functions"]
     return replace(

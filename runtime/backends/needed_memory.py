@@ -49,14 +49,14 @@ def settled_bytes() -> int:
 def present_bytes(import_bytes: int, session_bytes: int) -> int:
     """Return how many bytes this process needs now, without what onnxruntime takes.
 
-    Edgefold measures what onnxruntime takes when it loads it: bytecode that must be compiled first,
-    or another version, makes it differ from an estimate.
+    The bytes that Edgefold measured when it imported onnxruntime and opened the first session are
+    subtracted. They depend on onnxruntime's version and on whether bytecode had to be compiled.
 
     Args:
-        import_bytes: The estimated bytes for importing onnxruntime, used if the program had
-            imported it before Edgefold did.
-        session_bytes: The estimated bytes for a first session; at most twice as many are
-            subtracted.
+        import_bytes: Estimated bytes of the import, subtracted if the program had imported
+            onnxruntime before Edgefold, so that nothing was measured.
+        session_bytes: Estimated bytes of a first session; at most twice as many are subtracted for
+            the session.
     """
     share = 0
     if "onnxruntime" in sys.modules:

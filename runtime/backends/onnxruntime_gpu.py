@@ -84,7 +84,8 @@ class OrtBuffer:
 class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
     """Runs the graphs of a bundle on one GPU provider of onnxruntime.
 
-    Each staged input has a copy in the GPU's memory, which is written before each step.
+    Each input that the host writes (a staged one) has a copy in the GPU's memory, which is updated
+    before each step.
     """
 
     def __init__(self, *arguments: Any):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class WatchedBackend:
     """Wraps a backend, and calls `watch` before a graph is bound or runs.
 
-    All other members are those of the wrapped backend.
+    `watch` gets "bind" or "run", and the name of the graph. All other members are those of the
+    wrapped backend.
     """
 
     def __init__(self, backend: Backend, watch: Watch):

@@ -65,9 +65,9 @@ class Tensor:
     Attributes:
         name: The tensor's name inside the graph.
         role: Where the tensor comes from or goes to: one of `ROLES`, such as "state" or "points.x".
-        of: Name of the state, cache or prediction tensor that the graph reads or writes with it;
-            for the role "slot" the name in `StateTensor.slot`; for all other roles the tensor's own
-            name or the last word of its role.
+        of: Name of the state, cache or prediction tensor whose values this tensor carries; for the
+            role "slot" the name in `StateTensor.slot`. For roles that belong to no such tensor, as
+            "points.x", it is the tensor's own name or the role's last word.
         shape: The fixed length of each axis; the first axis is that of streams (B).
         dtype: numpy's name of the element type.
     """
@@ -129,8 +129,8 @@ class StateTensor:
         dtype: numpy's name of the element type.
         initial: First value of a state tensor: one number for all elements, or the place of an
             array in the weight file; None for the cache.
-        ring: For a ring, a tensor that keeps the last rows of a stream: the number of the axis
-            along which the rows lie. A step writes one row at a time. None for other tensors.
+        ring: Number of the axis along which the rows lie, if the tensor is a ring: it keeps the
+            last rows of a stream, and a step writes one of them. None for other tensors.
         slot: Name in `Tensor.of` of the graph's output that says at which index a ring's new row is
             written; None where each row is written after the one before.
     """
@@ -165,7 +165,8 @@ class Scaling:
         Args:
             scaled: The scaled numbers.
             unscale: The way back to raw units, one of `UNSCALE`: "affine" for values; "scale" for
-                deviations, which are only multiplied; "log-density"; or "none" to change nothing.
+                deviations, which are only multiplied; "log-density" for log densities, from which
+                log(scale) is subtracted; "none" to change nothing.
         """
         if unscale == "none" or not scaled.shape[-1]:
             return scaled
@@ -209,7 +210,7 @@ class Manifest:
         state, cache: The tensors of the state and of the cache.
         graphs: The graphs by name.
         weights, golden: Name, size and SHA-256 of the weight file and of the golden stream's file.
-        memory_plan: Predicted bytes of memory, as export counted them.
+        memory_plan: Bytes of memory as export counted them, by part, such as "state_bytes".
         precision: "name" ("float32", "float16", "int8") and its cost as export measured it.
         versions: Versions of the software that exported the bundle, by name.
     """

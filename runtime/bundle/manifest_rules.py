@@ -218,8 +218,8 @@ def _require_graph(
     Args:
         m: The manifest.
         graph: One of its graphs.
-        groups: The names of the graphs that write each state tensor, by its name; see `writers`.
-        places: The shape and dtype that each tensor must have; see `_places`.
+        groups: For each state tensor, by name, the names of the graphs that write it.
+        places: The (shape, dtype) that a tensor must have, by its role and `Tensor.of`.
     """
     step = graph.step
     least, most = {"consolidate": (0, 0), "refresh": (0, 0)}.get(step, (1, 1))
@@ -345,9 +345,9 @@ def _require_plan(m: Manifest) -> None:
 
 
 def _require_task(m: Manifest) -> None:
-    """Raise ValueError if a series has other numbers of columns of x and y than the graphs take.
+    """Raise ValueError if the task "series" has other numbers of columns than the graphs take.
 
-    Later code allocates arrays by these numbers. Bundles of other tasks pass.
+    Later code allocates arrays by the task's numbers of columns of x and y. Other tasks pass.
     """
     features = m.task.get("features")
     if m.task.get("name") != "series" or not isinstance(features, dict):

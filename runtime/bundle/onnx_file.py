@@ -156,15 +156,16 @@ def _external_bytes(
 ) -> int:
     """Return how many bytes of a tensor's data lie in the weight file; 0 if its message holds them.
 
-    Protobuf lets a message come in several parts; here each part must be complete.
+    Protobuf allows the message of a tensor in several parts, which readers merge; here each part
+    that has external data must state their whole place.
 
     Args:
         data: The content of the graph's file.
-        place: Positions in it of the tensor's first byte and of the byte after its last one.
+        place: Positions in `data` of the tensor's first byte and of the byte after its last one.
         location: Name of the weight file.
         n_stored: Size of the weight file in bytes.
-        kind: The tensor's kind in `INNER`. Only an "initializer", a constant of the main graph, may
-            lie in the weight file.
+        kind: The kind of tensor, a word of `INNER`. Only an "initializer", a constant of the main
+            graph, may lie in the weight file.
 
     Raises:
         ValueError: The tensor's data lie in another file, or beyond the end of the weight file.

@@ -119,10 +119,10 @@ def expected_hash(
 
 
 def read_hash(text: str) -> str:
-    """Return a bundle's hash that a user typed as 64 lower-case hexadecimal digits.
+    """Convert a bundle's hash that a user typed to 64 lower-case hexadecimal digits.
 
     Raises:
-        BundleError: The text is not such a hash.
+        BundleError: The text is not 64 hexadecimal digits.
     """
     digits = text.strip().lower() if isinstance(text, str) else ""
     if not re.fullmatch("[0-9a-f]{64}", digits):

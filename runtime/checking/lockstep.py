@@ -49,10 +49,10 @@ class LockstepReport:
     Attributes:
         bound: The largest relative difference that passes.
         n_points: Number of points of the stream.
-        a, b: The reports of the two backends.
+        a, b: Facts of the two backends, such as name, device and version.
         alone: The pass in which each run of B reads A's state and cache.
         along: The pass in which B reads its own state and cache.
-        never_ran: Names of the graphs that this stream never ran.
+        never_ran: Names of the bundle's graphs that ran in neither pass.
     """
 
     bound: float
@@ -185,7 +185,8 @@ def _actions(
     Args:
         manifest: The bundle's manifest.
         golden: The points and targets.
-        every: Queries come each time after so many points, and at the golden stream's moments.
+        every: Number of points between two queries; more queries come at the golden stream's
+            moments.
 
     Yields:
         The number of points that the stream has received after the action, and a function that does

@@ -35,8 +35,8 @@ class Parting:
         graph, tensor: The graph that ran, and the state, cache or prediction tensor it wrote.
         index: Index of the element in the tensor.
         a, b: Values of the element on the two backends.
-        difference: Difference of `a` and `b`, divided by the tensor's scale; infinite if only one
-            of them is NaN.
+        difference: |a - b| divided by the largest magnitude that the tensor (for remainders: their
+            sums) had on A so far; not divided for predictions; infinite if only one is NaN.
     """
 
     n_points: int
@@ -58,8 +58,8 @@ class TensorDifference:
         n_runs: Number of runs of the graph that were compared.
         largest: The largest difference; None before the first run.
         first: The first difference beyond the bound; None if there is none.
-        rest_ratio: For a tensor NAME_rest its root mean square on B, divided by that on A; None for
-            other tensors and where too few numbers were written.
+        rest_ratio: The root mean square of rounding remainders (a state tensor NAME_rest) on B,
+            divided by that on A; None for other tensors and for fewer than `MIN_RESTS` numbers.
     """
 
     graph: str
@@ -72,7 +72,7 @@ class TensorDifference:
 
     @property
     def rest_is_lost(self) -> bool:
-        """Return whether rounding remainders of sums are far smaller or larger on B than on A."""
+        """Return whether B's remainders are over `REST_RATIO` times larger or smaller than A's."""
         ratio = self.rest_ratio
         return ratio is not None and not 1 / REST_RATIO <= ratio <= REST_RATIO
 
@@ -219,7 +219,7 @@ class PassTally:
 
 
 def _rests(manifest: Manifest) -> dict[str, str]:
-    """Return for each state tensor NAME_rest, by name, the name of the tensor with its sums."""
+    """Map the name of each tensor of rounding remainders, NAME_rest, to that of its sums."""
     sums_of = {}
     for rest in manifest.state:
         start, _, end = rest.name.rpartition("_")

@@ -132,7 +132,8 @@ def adapter_for(
 ) -> RowAdapter:
     """Make the adapter that converts rows to points of this bundle.
 
-    Names of columns that the bundle's task keeps are used where the input has them.
+    A column without a name here has its name in training, if the bundle's task keeps the names and
+    the input has them, else its default name.
 
     Args:
         manifest: The bundle's manifest.

@@ -257,7 +257,7 @@ class InputFile(RowSource):
         return self.position
 
     def mark(self) -> dict[str, Any]:
-        """Return the place of the last call of `keep` as a JSON object, for a later run.
+        """Return the place that `keep` recorded last as a JSON object, for a later run.
 
         "at_end" states whether nothing but blank lines follows in the file.
         """
@@ -315,8 +315,8 @@ class InputFile(RowSource):
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
         """Continue after the place of a mark.
 
-        A pipe continues with the lines that come now. A file after a pipe is read from the mark's
-        position.
+        A pipe continues with the lines that come now. A file is read from its start if the mark
+        is of a pipe.
 
         Args:
             mark: The result of `mark` in an earlier run.
@@ -348,7 +348,7 @@ class InputFile(RowSource):
         os.lseek(self._fd, self.position, os.SEEK_SET)
 
     def _require_next(self, mark: dict[str, Any], next_file: bool) -> None:
-        """Raise DataError unless this file surely follows another one, which `mark` is a place of.
+        """Raise DataError unless this file follows the file of `mark`, which was read to its end.
 
         Without `next_file`, a file that follows is refused as well.
         """

@@ -329,10 +329,10 @@ class PredictionLoop:
             self._write_snapshot(self._output.sync())
 
     def _withdraw(self) -> None:
-        """Remove output and snapshot of a loop that has learned nothing; they would stop a new run.
+        """Remove the output and the snapshot, so that a new run need not overwrite them.
 
-        A wrong pace of rows is found after a few rows, which are in the output without a
-        prediction.
+        This is called when the first rows come at a wrong pace: the output then holds rows without
+        a prediction, and nothing was learned.
         """
         self._output.remove()
         if self._snapshot is not None:

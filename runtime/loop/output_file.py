@@ -163,7 +163,7 @@ class OutputFile:
         """Cut the file back to the place of a mark, and continue after it.
 
         Args:
-            mark: The mark that `sync` returned, or that `turn` gave to its `keep`.
+            mark: The place in the output, as JSON, that the snapshot of the earlier run holds.
             header: The first line of each file, with its end.
             is_new: Whether no row was processed before the mark, so that a pipe gets the header.
 
@@ -198,7 +198,8 @@ class OutputFile:
     def _continue(self, mark: dict[str, Any]) -> None:
         """Open the file and cut it to the length that a mark of it (see `sync`) states.
 
-        With a length of 0, the file may already hold the header and first rows of the next part.
+        The length 0 belongs to a file that an interrupted run was about to begin. Its header and
+        first rows, if the file holds them, are cut off.
 
         Raises:
             OutputError: The file is not the one of the mark, or another run writes it.
@@ -343,7 +344,7 @@ class OutputFile:
         return {"name": self.name, **place, **ending}
 
     def _ending_in_sight(self) -> dict[str, Any]:
-        """Return length and digest of the file's end, if the file still has its name.
+        """Return "length" and "seam" of the file's end (see `_ending`), if it still has its name.
 
         Raises:
             OutputError: The file was removed, renamed or replaced, so nobody would find the rows.
@@ -365,7 +366,7 @@ class OutputFile:
         )
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
-        """Return whether the file is at least as long as `mark` says, with that digest there."""
+        """Return whether the file reaches the place of `mark`, with the same 4 KiB before it."""
         with Path(self.name).open("rb") as file:
             ending = _ending(file, mark["length"])
             return ending == {name: mark[name] for name in ending}

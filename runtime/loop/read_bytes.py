@@ -53,7 +53,7 @@ class ReadBytes:
         return ReadBytes(self.position + len(block), start, head, (self.seam + block)[-SEAM_BYTES:])
 
     def mark(self) -> dict[str, Any]:
-        """Return the place as a JSON object, its mark."""
+        """Return the mark of the place: position, start, and digests of head and seam, as JSON."""
         return {
             "position": self.position,
             "start": self.start.decode("latin-1"),

@@ -26,10 +26,10 @@ PART = re.compile(r"\.(\d{4,}|\d{4}-\d{2}-\d{2})(\.\d+)?")
 class Rotation:
     """Decides with which row the next part (file) begins: by size or by day.
 
-    By day, the next part begins with the first row of a later day (UTC) than that of the first row
-    in the file. Rows that come up to a day late stay in the file. If the first row was days ahead
-    of the rows that follow, the next part begins with these; this happens once for a day, because
-    sensors may stay apart.
+    By day, the next part begins with a row of a later day (UTC) than that of the file's first row.
+    Rows of the day before stay in the file, because sensors may be late. A row of a still earlier
+    day also begins the next part, since the file's first row was ahead of time. Once a part has
+    ended so, only parts of later days than its day can: the clocks of sensors may stay days apart.
 
     Attributes:
         n_bytes: The most bytes of a part: the next one begins with the row that would make it
@@ -52,8 +52,8 @@ class Rotation:
             n_bytes: The file's length with the row, in bytes.
             day: The day of the file's first row, in days since 1970; None if not known.
             row_day: The row's day, in days since 1970; None for a row without a date.
-            ahead: The latest day of an earlier part that ended because rows of earlier days
-                followed; None if there was none.
+            ahead: The day of the last part that ended with a row of an earlier day, in days since
+                1970; None if there was none. Only a part of a later day can end so again.
         """
         if self.n_bytes is not None:
             return n_bytes > self.n_bytes

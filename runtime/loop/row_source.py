@@ -66,7 +66,8 @@ class RowSource(Protocol):
         cannot show lines in advance returns none.
 
         Args:
-            is_enough: Function that returns whether the form of the rows is clear from some lines.
+            is_enough: Function that gets the lines so far, and returns whether they show what
+                columns the rows have and how their fields are written.
         """
         return ()
 
@@ -74,7 +75,7 @@ class RowSource(Protocol):
         """Record that all rows so far are processed; `mark` then returns the place after them."""
 
     def mark(self) -> dict[str, Any]:
-        """Return the place of the last call of `keep` as a JSON object, for a later run."""
+        """Return the place that `keep` recorded last as a JSON object, for a later run."""
 
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
         """Continue after the place of a mark; call it before the first row is taken.
@@ -84,7 +85,7 @@ class RowSource(Protocol):
             next_file: Whether the input may be another file that follows the marked one.
 
         Raises:
-            DataError: The input is not the marked one, or one that may follow it.
+            DataError: The input is neither the marked one nor one that may follow it.
         """
 
     def close(self) -> None:

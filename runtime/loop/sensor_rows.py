@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class SensorRows(RowAdapter):
-    """Gives the rows of one sensor to the engine of the general model.
+    """Gives the rows of one sensor to the `SensorEngine`, which runs the general model.
 
     Args:
-        columns: The columns of a table that were found; or the columns of times and values, where
-            the first row shows whether times are dates or numbers.
+        columns: The columns of times and values. `TableColumns` state whether times are dates or
+            numbers; with `SeriesColumns` the first row shows it.
         kind: The bundle's kind of prediction.
         rate: The rate of false alarms, as a share of the rows.
 
@@ -53,7 +53,7 @@ class SensorRows(RowAdapter):
         self.watch_at(rate)
 
     def watch_at(self, rate: float) -> None:
-        """Start with a new engine that allows this rate of false alarms, as a share of the rows."""
+        """Start with a new, empty engine, whose rate of false alarms is this share of the rows."""
         self.engine = SensorEngine(self._kind, rate)
 
     def share_columns(self, other: SensorRows) -> None:
@@ -61,13 +61,16 @@ class SensorRows(RowAdapter):
         self.columns = self._times = other._times
 
     def require_dates(self) -> None:
-        """Accept only dates as times, unless a table's columns have decided that already."""
+        """Refuse all times but dates from now on; do nothing if the columns are `TableColumns`.
+
+        Such columns state already whether their times are dates or numbers.
+        """
         if isinstance(self._times, SeriesColumns):
             self._times.clock = "date"
 
     @property
     def is_dated(self) -> bool:
-        """Return whether times are dates; it is also True before the first row has shown that."""
+        """Return whether times are dates; also True before the first row, when it is not known."""
         return self._times.clock != "number"
 
     @property
@@ -143,11 +146,13 @@ def find_columns(
         source: The input; its lines stay unread for the loop.
         time: Name of the column of times; None finds it.
         values: Names of the columns of values; None takes all other columns of numbers.
-        series: Name of the column that names each row's sensor; None finds it where times repeat.
+        series: Name of the column that names each row's sensor; None finds one if times
+            repeat.
         given: Settings of `RowFormat` that are known, by name; the others are found.
 
     Returns:
-        The table; None if the input holds no line yet, which the loop reports.
+        The table, with the columns that were found and notes on what was assumed; None if the input
+        holds no line yet, which the loop reports.
 
     Raises:
         DataError: No table is found, or a named column is missing.

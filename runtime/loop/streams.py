@@ -74,9 +74,9 @@ class LoopStream(ABC):
 
 
 class PointStream(LoopStream):
-    """Serves one sensor with any model but the general one: query, then update; or a filter's step.
+    """Serves one sensor with any model but the general one, for which there is `SensorStream`.
 
-    `SensorStream` serves the general model, which needs no training.
+    A learning model is queried, then updated with the same row; a filter makes one step.
 
     Args:
         states: The states of all sensors.
@@ -150,8 +150,8 @@ class LoopStreams:
         are_named: Whether each row names its sensor, so that there may be several.
         all: The sensors that have come, in the order of their first rows, then those that may still
             come.
-        notes: What rows changed of their sensors: line number, sensor's name and sentence. Whoever
-            reads a note removes it.
+        notes: Remarks of adapters on rows, such as a new season, as (line number, sensor's name,
+            sentence). Whoever reads a remark removes it.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class LoopStreams:
         return f"{','.join([*head, *adapter.header, *columns.names])}\n"
 
     def written(self, row: Row, sensor: LoopStream, fields: Sequence[str]) -> str:
-        """Return the line of the output for a row, and collect the notes on the row.
+        """Return the line of the output for a row, and add the adapter's notes on it to `notes`.
 
         Args:
             row: The row.
@@ -208,7 +208,7 @@ class LoopStreams:
         return None if number is None else self.all[number]
 
     def turn_to(self, name: str) -> LoopStream:
-        """Give the stream the state of the sensor of this name; a new one gets free memory, a slot.
+        """Give the stream the state of the sensor `name`; a new sensor gets free memory, a slot.
 
         Returns:
             The sensor.

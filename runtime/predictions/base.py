@@ -75,7 +75,8 @@ class PredictionKind(ABC):
     Attributes:
         name: The kind's name in manifests.
         joint: Whether the M targets of one query are predicted jointly. The axis of the targets is
-            then the one before `shape`, and a query gets a mask of the real targets.
+            then the one before `shape`, and a query gets a mask (B, M), true for real targets and
+            false for those that only fill up its width.
     """
 
     name: ClassVar[str]
@@ -107,7 +108,8 @@ class PredictionKind(ABC):
         """Return the log density or log probability of y (..., Y) in nats, summed over outputs.
 
         The result has the shape (...,). A joint kind returns the joint logarithm divided by M, with
-        an axis M of length 1. A kind whose `has_score` is False raises NotImplementedError.
+        an axis M of length 1. `xp` is numpy or torch, the library of the arrays. A kind whose
+        `has_score` is False raises NotImplementedError.
         """
         raise NotImplementedError(f"{self.name} predictions have no likelihood")
 

@@ -27,10 +27,10 @@ class Categorical(PredictionKind):
         return (PredictionTensor("scores", (self.n_classes,), "none"),)
 
     def told(self, prediction: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the number of the most probable class, its probability, and all scores.
+        """Return a table's columns by name: class, probability and scores.
 
-        The probability is computed in float64, so that its digits in a table are the same on every
-        machine.
+        class is the number, from 0 on, of the most probable class, and probability is its own,
+        computed in float64, so that its digits in a table are the same on every machine.
         """
         chosen = np.asarray(prediction["scores"].argmax(-1))
         precise = {"scores": np.asarray(prediction["scores"], np.float64)}

@@ -32,8 +32,8 @@ class JointGaussian(PredictionKind):
     """Predicts one normal distribution of all M targets of a query, with three tensors.
 
     The tensors are `mean` and `std`, each (..., M, Y), and `factor` (..., M, Y, R), which has no
-    units: a row P_i of R numbers for each target and output i. The rows of the lower triangle C of
-    P P^T, each divided by its length, are a factor of the targets' correlations.
+    units: a row P_i of R numbers for each target and output i. C is the lower triangle of P P^T;
+    with each row divided by its length, C C^T is the matrix of the targets' correlations.
 
     Attributes:
         rank: R, the length of a row P_i.
@@ -62,7 +62,7 @@ class JointGaussian(PredictionKind):
         )
 
     def lower(self, factor: Any, xp: Any) -> Any:
-        """Compute C, the lower triangle of P P^T, of shape (..., M*Y, M*Y).
+        """Compute C (..., M*Y, M*Y), the lower triangle of P P^T; `bounded` sets its diagonal.
 
         Args:
             factor: P, (..., M, Y, R): a row of R numbers for each target and output.

@@ -99,16 +99,16 @@ class Columns:
     """Describes which columns of an input are wanted, and reads their fields.
 
     A subclass sets `may_lack` if JSON lines may lack some of its keys. A subclass whose columns
-    were found by the first lines of the input sets three attributes: `known_layout`; `n_before`,
-    the number of lines before the first row; and `form`, plain JSON from which a later run rebuilds
-    the columns.
+    were found from an input's first lines sets three attributes: `known_layout`, their places;
+    `n_before`, the number of lines before the first row; and `form`, plain JSON from which a later
+    run rebuilds the columns.
 
     Args:
         defaults: The names of the columns where the user gives none.
         names: The names that the user gives, one for each column; None for the default name.
         parse: One function for each column, which gets a field and the decimal sign and returns the
             number; it raises ValueError, and MissingValueError for a cell without a value.
-        options: The command's options that name columns, for messages.
+        options: A command's options that name columns, such as "--time, --value", for messages.
         format: How fields are written.
         remembered: The names of the columns in training. They are used for columns that the user
             does not name, if the input has all of them.
@@ -259,9 +259,8 @@ class SeriesColumns(Columns):
             the first column of a file that has two.
         value: The name of the column of values. By default it is `value`, else the second column of
             a file that has two.
-        clock: Whether times are dates or numbers; by default as in the first row.
-        format: See Columns.
-        remembered: See Columns.
+        clock: "date" or "number", the form of all times; None takes the form of the first row.
+        format, remembered: See `Columns`.
     """
 
     second = "value"

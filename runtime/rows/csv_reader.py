@@ -91,9 +91,9 @@ class CsvRows:
     """Iterates over the good and bad rows of a source of lines, one by one, in constant memory.
 
     The first line decides how the source is read. If it begins with {, the source holds JSON lines,
-    one object each, and the columns are keys. If it holds numbers where columns are wanted it is
-    data, else a header. A last line without a newline counts if it is whole. Blank lines are
-    skipped silently.
+    one object each, and the columns are keys. If a field of the first line is a number, or
+    a date where times are read, that line is data, else a header. A last line without a newline
+    counts if it is whole. Blank lines are skipped silently.
 
     Iterating raises DataError where no later line could be better: a missing column, an empty
     source, an encoding other than UTF-8, a new source whose header names other columns.
@@ -206,9 +206,9 @@ class CsvRows:
         return self._wanted.layout(split_line(text, delimiter), delimiter, self._name)
 
     def _is_new_header(self, fields: list[str], known: Layout) -> bool:
-        """Return whether the first fields of a new source are a header with columns of `known`.
+        """Return whether `fields`, the first line of a new source, are a header and not a row.
 
-        If so, the attribute `layout` takes over the order of its columns.
+        If so, the attribute `layout` becomes that of this header; `known` is the layout before.
 
         Raises:
             DataError: The header names other columns than were read before.

@@ -42,8 +42,9 @@ def parse_date(text: str, time_format: str | None = None) -> float:
 
     Args:
         text: The field that holds the date.
-        time_format: How dates are written, as for `datetime.strptime`, or one of `UNIX`; None
-            stands for the forms that the module's docstring lists.
+        time_format: How dates are written, as for `datetime.strptime`, or "unix" or "unix-ms" for
+            a count since 1970. None reads 2020-01, and 2020-01-05, 2020/01/05 or 05.01.2020 with or
+            without a time of the day, such as 12:30 or 12:30:05+02:00.
 
     Raises:
         ValueError: The text is not such a date; the message says what was found and what to type.

@@ -19,12 +19,14 @@ class EventColumns(SeriesColumns):
     """Finds the two columns of events, time and mark, by name or by their order, and reads them.
 
     Args:
-        time: See `SeriesColumns`.
+        time: The name of the column of times. By default it is `time`, else `timestamp`,
+            `datetime`, `date` or `ts`, else the first column of a file that has two.
         mark: The name of the column of marks. By default it is `mark`, else the second column of a
             file that has two.
-        clock: See `SeriesColumns`.
-        format: See `Columns`.
-        remembered: See `Columns`.
+        clock: Whether times are dates or numbers; by default as in the first row.
+        format: How fields are written.
+        remembered: The names of the two columns in training. They are used for columns that the
+            user does not name, if the input has both.
         marks: The names of the marks in the order of their numbers; a file may also hold the
             numbers. None: each new name gets the next number as it comes.
 

@@ -26,7 +26,8 @@ class RowFormat:
         time_format: How dates are written, as for `datetime.strptime`, or `unix` and `unix-ms` for
             seconds and thousandths of a second since 1970. None: plain numbers and the forms of
             dates that can be read in only one way are read.
-        missing: Words that stand in a cell without a value, in addition to `MISSING`.
+        missing: Words that stand in a cell without a value, in addition to `MISSING`, which lists
+            "", "na", "null", "nan", "-", "?" and similar ones.
     """
 
     delimiter: str | None = None
@@ -98,7 +99,7 @@ def kept_columns(task: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_delimiter(delimiter: str) -> None:
-    """Refuse a delimiter that cannot stand between fields; raise DataError."""
+    """Raise DataError unless a delimiter is one character that is in no number, date or word."""
     if len(delimiter) != 1 or delimiter.isalnum() or delimiter in "\"'\r\n\0.+-_:/{":
         raise DataError(
             f"the delimiter is {delimiter!r}; it must be one character that is in no number or "

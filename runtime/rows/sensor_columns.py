@@ -32,7 +32,7 @@ MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class SensorsRow(Row):
-    """Holds one line with the rows of one or more sensors; its own numbers and texts are empty.
+    """Holds one line as the rows of its sensors; the inherited `numbers` and `texts` are empty.
 
     Attributes:
         parts: A pair for each sensor of the line: the sensor's name, and its row or a `BadRow` with

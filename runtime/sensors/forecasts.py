@@ -170,14 +170,14 @@ def path_through(
 def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
     """Continue a path with the forecasts that were made one season before each slot.
 
-    At the end of the given path, its mean differs from such a forecast by what the model has
-    learned since then. This difference is added to the forecasts that follow, and fades. After one
-    season the path repeats.
+    At the last slot of the given path, its mean minus the stored forecast of that slot is what the
+    model has learned since. This difference is added to the stored forecasts of later slots, and
+    fades (to 1/e in 16 slots). After one season the result repeats.
 
     Args:
         path: The path of the first slots, fewer than a season.
-        seasonal: The means and quantiles of the slots of one season, as they were forecast one
-            season before, (season, 1 + Q).
+        seasonal: The stored forecasts of the slots of one season, from the path's first slot on:
+            the mean and Q quantiles of each, made one season before it, (season, 1 + Q).
         n: The number of slots of the result.
     """
     near, season = len(path.mean), len(seasonal)

@@ -25,7 +25,10 @@ Step = Callable[[Any, float, str], Forecast]
 
 
 def run_frame(step: Step, data: Any) -> Any:
-    """Forecast and learn each row of a Series or a DataFrame with `step`; see `Sensors.run`."""
+    """Give each row of a Series or DataFrame to `step`, and return the forecasts as a DataFrame.
+
+    `Sensors.run` describes both tables and the errors.
+    """
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.Series):
         rows = [_row(step, time, n, "") for time, n in zip(_index(data), data, strict=True)]
@@ -68,7 +71,11 @@ def _columns(data: Any) -> tuple[list[Any], dict[str, list[Any]]]:
 
 
 def _row(step: Step, time: Any, value: Any, name: str) -> tuple[Any, ...]:
-    """Take one row with `step` and return its fields and its forecast's, in `ROW_NAMES` order."""
+    """Give a row to `step` and return the row of the result, in the order of `ROW_NAMES`.
+
+    These are time, value, mean, quantiles, log_density, p_value, alarm and event. For a row that
+    `step` refuses, all numbers of the forecast are NaN, and the event is "refused".
+    """
     try:
         number = float(value)
     except TypeError:  # None, and pandas' NA

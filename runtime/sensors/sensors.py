@@ -49,7 +49,8 @@ class TimedEngine(SensorEngine):
     """Serves one sensor, remembers the kind of its times, and keeps its forecasts of later slots.
 
     Attributes:
-        kind: The kind of the sensor's times; None before the first row.
+        kind: The kind of the sensor's times: "dates", "numbers", or "rows" if rows have no times;
+            None before the first row.
         n_rows: The number of rows that were taken.
     """
 
@@ -146,7 +147,10 @@ class Sensors:
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """Return how many slots (row intervals) ahead forecasts reach, the season not included."""
+        """Return how many slots (row intervals) ahead each forecast is, such as (1, 4, 16).
+
+        The forecast for one season ahead is not included.
+        """
         return self._prediction.horizons
 
     @property
@@ -212,7 +216,7 @@ class Sensors:
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
         """Return the forecast for `horizon` slots (row intervals) after the newest row.
 
-        See `Forecast.ahead` for the horizons.
+        `horizon` is one of `horizons` or "season"; `sensor` is the sensor's name.
         """
         known = self._turn_to(sensor).ahead.copy_known(self._stream.n_points)
         at = place_of(horizon, self.horizons)

@@ -38,7 +38,7 @@ class SlotsAhead:
     Attributes:
         n_values: The number of measured values so far.
         means: The means of the slots at the H horizons and, last, one season ahead, (H + 1,).
-        quantiles: The quantiles of the same forecasts, (H + 1, Q).
+        quantiles: The quantiles of the same forecasts at the kind's Q levels, (H + 1, Q).
         following: The model's input for the next slot as if its row were missing: 0, 0, the
             season's length and the slot's phase.
         season_slots: The number of the slot at each place of the ring buffer; -1 for none.

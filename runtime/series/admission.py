@@ -169,7 +169,11 @@ class Admission:
         raise DataError(objection)
 
     def _take_back(self) -> None:
-        """Make the parked history present and park the other, which stays doubted if it was."""
+        """Exchange the parked history and the present one, whose times may have been wrong.
+
+        If the one that is parked now had too few rows since its last long gap to be trusted, these
+        rows no longer count.
+        """
         self.history, self._parked = self._parked, self.history
         if not self._parked.is_settled:
             self._parked.n_settled = 0

@@ -193,8 +193,8 @@ class SeriesPoints:
         x: The features, (n, X).
         y: The changes from the last value to the value, (n, 1).
         season: The changes over the same time one season ago, (n,); 0 without a season.
-        n_passed_over: The number of rows that the board would refuse, because they come at another
-            pace: they are neither points nor history.
+        n_passed_over: The number of rows that a running stream would refuse, because they come at
+            another pace: they are neither points nor history.
     """
 
     time: FloatArray
@@ -209,9 +209,9 @@ class SeriesPoints:
 def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> SeriesPoints:
     """Compute a model point for each row of a series; the first `spec.n_rows` rows give none.
 
-    A gap is bridged as on the board: the row after it is a point, the missing rows are not. After
-    a gap that is too long for that, history starts over. A row that the board would refuse, because
-    many rows come at another pace, is passed over.
+    A gap is bridged as in a running stream: the row after it is a point, the missing rows are not.
+    After a gap of more than 1000 steps (or a season, if it is longer), history starts over. A row
+    that a running stream would refuse, because many rows come at another pace, is left out.
 
     Args:
         spec: The features that are computed.
@@ -255,8 +255,9 @@ def series_points(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> Se
 def _season_changes(spec: SeriesSpec, times: FloatArray, values: FloatArray) -> FloatArray:
     """Return, for each row, how much the value changed in the same step one season ago, (n,).
 
-    Missing values are interpolated. Times later than the row before are not read: the value of that
-    row stands for them. Without a season all changes are 0.
+    Missing values are interpolated. Where one season before a row is later than the row before
+    (after a gap longer than a season), the value of the row before is taken, so that no forecast
+    uses later values. Without a season all changes are 0.
     """
     if not spec.season or not len(times):
         return np.zeros(len(times))
@@ -285,9 +286,9 @@ def scaling(x: FloatArray, y: FloatArray) -> dict[str, list[float]]:
 def central_std(values: FloatArray) -> float:
     """Return a standard deviation of values (n,) that a few values far outside do not widen.
 
-    It is that of the central 98 % of the values, times the factor that makes it right for a normal
-    distribution. It is at least 1/20 of the deviation of all values, which matters if almost all
-    are the same.
+    The standard deviation of the central 98 % of the values is multiplied by the factor that makes
+    it right for a normal distribution. The result is at least 1/20 of the deviation of all values,
+    which matters if almost all are the same.
     """
     low, high = np.quantile(values, [0.01, 0.99])
     central = values[(values >= low) & (values <= high)]

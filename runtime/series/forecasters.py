@@ -159,7 +159,8 @@ def baselines(
         forget: The weight of a point after one further point in least squares; see the class.
 
     Returns:
-        The forecasts of y = value - last value, by the name of the baseline.
+        The forecasts of y = value - last value, by the name of the baseline: "persistence",
+        "seasonal naive" or "least squares". A baseline that lacks some forecasts is left out.
     """
     squares = LeastSquares(
         points.x.shape[1],

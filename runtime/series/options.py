@@ -88,7 +88,7 @@ class SeriesOptions:
 def find_series(task: dict[str, Any]) -> Path | None:
     """Find the file of a trained series by the name that the task keeps; None if it is not here.
 
-    The file is sought in the current folder and in `DATA_FOLDER`.
+    The file is sought in the current folder and in the folder `data`.
     """
     name = task.get("file")
     if name is None:

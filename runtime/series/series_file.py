@@ -42,12 +42,12 @@ class Mending:
     """Says how to treat each kind of fault in a file; `refuse` stops and names the lines.
 
     Attributes:
-        gaps: The way to treat missing rows or values; `interpolate` computes them from the rows
-            around them, as on the board.
-        duplicates: The way to treat rows with one time and two values; the first or the last of
-            them may be kept.
-        bad_rows: The way to treat rows that cannot be read or are out of order; `skip` leaves them
-            out.
+        gaps: The way to treat missing rows or values: `refuse`, or `interpolate`, which computes
+            them from the rows around them.
+        duplicates: The way to treat rows with one time and two values: `refuse`, `keep-first` or
+            `keep-last`.
+        bad_rows: The way to treat rows that cannot be read or are out of order: `refuse`, or
+            `skip`, which leaves them out.
     """
 
     gaps: Gaps = "refuse"
@@ -134,8 +134,10 @@ def read_series(
 
     Args:
         path: The path of a CSV file or a file of JSON lines, or `-` for standard input.
-        time: The name of the column of times; None finds it as `SeriesColumns` says.
-        value: The name of the column of values; None finds it as `SeriesColumns` says.
+        time: The name of the column of times. None stands for `time`, `timestamp`, `datetime`,
+            `date` or `ts`, else the first of two columns.
+        value: The name of the column of values. None stands for `value`, else the second of two
+            columns.
         gaps: The way to treat missing rows or values: `refuse` or `interpolate`; see Mending.
         duplicates: The way to treat rows of one time: `refuse`, `keep-first` or `keep-last`.
         bad_rows: The way to treat rows that are unreadable or out of order: `refuse` or `skip`.
@@ -278,9 +280,9 @@ def _in_order(rows: list[Row], clock: Clock, problems: list[_Problem]) -> list[R
 
 
 def _longest_order(times: Sequence[float]) -> list[int]:
-    """Return the places of as many times as possible of which none is lower than the one before.
+    """Return the indices of a longest subsequence of the times that never decreases.
 
-    If several choices are equally long, the one with the lowest last time is taken.
+    If several subsequences are equally long, the one with the lowest last time is taken.
     """
     ends: list[float] = []  # the lowest last time of a choice of each length
     last: list[int] = []  # the place of that time

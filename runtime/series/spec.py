@@ -40,8 +40,8 @@ class SeriesSpec:
         step: The usual time between two rows, in units of the clock.
         season: The period of the season in units of the clock; None for a series without one.
         lags: The number of last changes, from one value to the next, that are features.
-        season_lags: The number of changes of one season ago that are features: the one over the
-            same step, and those before it.
+        season_lags: The number of changes of one season ago that are features: the one that ends
+            one season before the forecast row, then those of the steps after it.
         harmonics: The number of pairs of sine and cosine of the season's phase.
         level: Whether the distance of the last value from its level is a feature. The level is the
             value one season ago, or without a season the mean of the last 32 rows.
@@ -174,9 +174,11 @@ class SeriesSpec:
             season: `auto`, `none`, `day`, `week`, `year` or a period in units of the clock. `auto`
                 is a year for dated rows 1 to 120 days apart, a day for dated rows up to 6 hours
                 apart, and none for all others and for fewer than 3 seasons of rows.
-            lags: See the class.
-            harmonics: See the class; fewer are taken if the season has too few rows for them.
-            level: See the class; None takes the level only without a season.
+            lags: The number of last changes, from one value to the next, that are features.
+            harmonics: The number of pairs of sine and cosine of the season's phase; fewer are taken
+                if the season has too few rows for them.
+            level: Whether the distance of the last value from its level (the value one season ago,
+                or the mean of the last 32 rows) is a feature. None: only without a season.
 
         Raises:
             DataError: There are fewer than 3 rows, or a setting is impossible.
@@ -206,8 +208,8 @@ def without_outliers(values: FloatArray) -> FloatArray:
     """Return values (n,) with the few that are absurdly far from the others clipped.
 
     A value is clipped if it lies further from the median than 99.5 % of all values, and further
-    than `FAR` times the distance within which 98 % of them lie: one wrong row gives two wrong
-    changes. All other values stay as they are.
+    than 50 times (`FAR`) the distance from the median within which 98 % of them lie. All other
+    values stay as they are.
     """
     middle = np.median(values)
     away = np.abs(values - middle)

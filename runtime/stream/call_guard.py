@@ -116,7 +116,11 @@ def one_call(
 
 
 def one_call_of_x(method: Method) -> Method:
-    """Guard a method whose one argument is x like `one_call`; it must raise ClosedError itself."""
+    """Let a method with the one argument x run only if no other call of its object runs.
+
+    Otherwise BusyError is raised. Unlike with `one_call`, the method itself must check whether the
+    object is open, and raise ClosedError if not.
+    """
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None) -> Any:
@@ -132,7 +136,10 @@ def one_call_of_x(method: Method) -> Method:
 
 
 def one_call_of_points(method: Method) -> Method:
-    """Guard a method with the arguments x and y (inputs and outputs) like `one_call_of_x`."""
+    """Let a method with the arguments x and y run only if no other call of its object runs.
+
+    Otherwise BusyError is raised. As with `one_call_of_x`, the method itself raises ClosedError.
+    """
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:

@@ -42,7 +42,10 @@ class StreamCopy(Protocol):
 
 
 class JointPrediction(StateKeeper):
-    """Predicts targets together: a base class of `edgefold.runtime.stream.stream.Stream`."""
+    """Draws or scores the values of many targets as one joint distribution, block after block.
+
+    It is a base class of `edgefold.runtime.stream.stream.Stream`.
+    """
 
     _predictor: Predictor
     _y: PointBuffers
@@ -200,7 +203,7 @@ class JointPrediction(StateKeeper):
     def _begun(self, call: str, blocks: Sequence[slice]) -> StreamCopy:
         """Learn buffered points, and return the stream's copy, which the first call makes.
 
-        The copy's state is undefined.
+        The copy's state is undefined: the caller must load a state into it.
 
         Args:
             call: The name of the caller's method, for messages.

@@ -167,7 +167,7 @@ for each byte of weights (`benchmarks/memory/engine_build.py`), and up to 8.2 MB
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Holds the predicted memory of a process, part by part; the module's docstring lists them."""
+    """Holds the predicted memory of a process by parts, such as runtime, weights and state."""
 
     backend: Annotated[str, "Backend that it is for."]
     program: Annotated[str, "The kind of program: a Python program, or edgefold run."]

@@ -94,8 +94,9 @@ class Learner:
 class ChunkBuffer:
     """Collects points in the input buffer of the step that learns a chunk of them at once.
 
-    The commit counts the points that wait here. The run that learns a point lowers this count and
-    commits its result by one assignment, so that no point can be lost or learned twice.
+    The stream's `Commit`, the record of which buffers hold the state, also counts the points that
+    wait here. After a step has learned points, one assignment replaces the record by one with the
+    new state and a lower count, so that no point can be lost or learned twice.
 
     Args:
         state: The state that the steps change.

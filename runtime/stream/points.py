@@ -177,7 +177,12 @@ class _Views(NamedTuple):
 
 
 class RawPredictions:
-    """Converts predictions from scaled units to the caller's units, into buffers of its own."""
+    """Converts predictions from scaled units to the caller's units, into buffers of its own.
+
+    Args:
+        manifest: The bundle's manifest, which lists the tensors of a prediction and the scaling.
+        width: The largest number of targets of one query.
+    """
 
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1

@@ -60,7 +60,10 @@ class Predictor:
         self.predictions = RawPredictions(manifest, widest)
 
     def refresh(self) -> Commit:
-        """Learn waiting points, compute the cache if it is stale, and return the last commit."""
+        """Learn waiting points, and compute the cache again if the state is newer.
+
+        The returned `Commit` records which buffers hold the state.
+        """
         at = self._state.at
         if at is self._cached:  # no point waits then, and all rows are in their places
             return at
@@ -77,7 +80,10 @@ class Predictor:
         return at
 
     def query(self, x: ArrayLike | None) -> Prediction:
-        """Predict at the target inputs x; `Stream.query` describes arguments and errors."""
+        """Predict at x, (M, X), or (B, M, X) for B > 1 streams; None without inputs.
+
+        `Stream.query` describes the errors.
+        """
         rows, n = self.targets.taken("query", x)
         m = 1 if n is None else n
         widest = self._queries[-1].width

@@ -70,7 +70,8 @@ class Commit(NamedTuple):
 class StateBuffers:
     """Holds two buffers for each state tensor, and one for each ring and each tensor of the cache.
 
-    A ring is a tensor that holds a stream's last rows. Every change of the state, also by `load`,
+    A ring is a tensor that holds a stream's last rows; the cache holds the tensors that the step
+    `refresh` computes from the state and `query` reads. Every change of the state, also by `load`,
     is written to the buffers that are not current, and committed by replacing `at`: a change that
     fails on the way leaves the state as it was.
 
@@ -227,8 +228,8 @@ class Step:
     """Runs one graph, with its own input and output buffers, on the state's current buffers.
 
     Attributes:
-        inputs: The graph's buffers for points or targets, by role, each (B, width, columns); a
-            mask is (B, width).
+        inputs: The graph's buffers for points or targets by role, such as "points.x", each
+            (B, rows that one run takes, columns); a mask, as "points.mask", has no columns.
         outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: An output with one number per stream, finite if the step's arithmetic was; None if
             the graph has no such output.
@@ -290,9 +291,10 @@ class Step:
 
 
 def _buffers_of(graph: Graph, state: StateBuffers, sides: int) -> dict[str, DeviceBuffer]:
-    """Return the buffers of a graph's tensors by name: it reads the state's current buffers.
+    """Return by name the buffers to which a graph's state, row and cache tensors are bound.
 
-    It writes the other ones. `sides` says which are current; see `Commit.sides`.
+    The graph reads the state's current buffers, as `sides` says (see `Commit`), and writes the
+    other ones.
     """
     buffers = {}
     for turn, tensors in enumerate((graph.inputs, graph.outputs)):

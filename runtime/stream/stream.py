@@ -288,7 +288,10 @@ class Stream(JointPrediction):
 
     @one_call
     def refresh(self) -> None:
-        """Bring the cache up to date if it is stale; otherwise the next `query` does so."""
+        """Compute the cache, tensors that `query` reads, from the state if that has changed.
+
+        Without this call the next `query` does so.
+        """
         self._predictor.refresh()
 
     @one_call_of_x

@@ -37,7 +37,7 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def with_key_column(columns: Tensor, n_heads: int, last: float) -> Tensor:
-    """Append a column of `last` to each head's columns of (..., D): return (..., H*(D/H + 1))."""
+    """Append the number `last` to each head's part of columns (..., D): (..., H*(D/H + 1))."""
     return F.pad(columns.unflatten(-1, (n_heads, -1)), (0, 1), value=last).flatten(-2)
 
 
@@ -91,15 +91,18 @@ class BufferAttention(nn.Module):
         return Slots((real - 1) * NEGLIGIBLE * self.ends, real, visible)
 
     def queries(self, rows: Tensor) -> Tensor:
-        """Return the queries (B, H, rows, D/H + 1) of rows (B*rows, D)."""
+        """Return the queries (B, H, rows, D/H + 1) of rows (B*rows, D); each ends with a 1."""
         return self._by_head(self.q(rows)).transpose(1, 2)
 
     def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of the buffer's rows (B*N, D); empty slots are hidden."""
+        """Return keys (B, H, D/H + 1, N) and values (B, H, N, D/H) of a buffer's rows (B*N, D)."""
         return self.keys(rows, slots), self.values(rows, slots)
 
     def keys(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Return the keys (B, H, D/H + 1, N) of the buffer's rows (B*N, D)."""
+        """Return the keys (B, H, D/H + 1, N) of the buffer's rows (B*N, D).
+
+        A key ends with 0; in an empty slot it ends with `-NEGLIGIBLE`, which hides the slot.
+        """
         return self._by_head(torch.addmm(slots.hidden, rows, self.k)).permute(0, 2, 3, 1)
 
     def values(self, rows: Tensor, slots: Slots) -> Tensor:
@@ -112,7 +115,8 @@ class BufferAttention(nn.Module):
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attend from queries to keys and values; return (B*rows, D), the averages of all heads.
 
-        The tensors are as the methods of these names return them. No output layer is applied.
+        Queries are (B, H, rows, D/H + 1), keys (B, H, D/H + 1, N), values (B, H, N, D/H). No output
+        layer is applied.
         """
         averages = self.averaged(queries, keys, values)
         return averages.transpose(1, 2).reshape(-1, self.n_heads * self.head)
@@ -126,8 +130,9 @@ class BufferAttention(nn.Module):
     ) -> Tensor:
         """Return sums of values (B, H, N, n), weighed by queries and keys: (B, H, rows, n).
 
-        The function `weights_of` turns scores (..., N) into weights. The rows are computed in
-        blocks, of about `MOST_SCORES` scores each.
+        Queries are (B, H, rows, D/H + 1), keys (B, H, D/H + 1, N); n is any number of columns. The
+        function `weights_of` turns scores (..., N) into weights. The rows are computed in blocks,
+        of about `MOST_SCORES` scores each.
         """
         n_rows = max(LEAST_ROWS, MOST_SCORES // (self.n_streams * self.n_heads * keys.shape[-1]))
         blocks = [queries] if queries.shape[2] <= n_rows else queries.split(n_rows, 2)

@@ -82,7 +82,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 class FeedForwardOnDevice(nn.Module):
-    """Adds a GEGLU of x (rows, D) to x, with one product for each of the two halves.
+    """Adds a GEGLU of x (rows, D) to x; its value and its gate are separate products.
 
     Args:
         layer: The trained layer.
@@ -157,9 +157,9 @@ def composed(first: Weights, second: Weights) -> Weights:
 
 
 def side_by_side(layers: list[Weights], following: Weights) -> Weights:
-    """Return one layer that does what several layers D -> D and the layer `following` them do.
+    """Join n layers D -> D and the layer `following` them, nD -> D_out, into one, nD -> D_out.
 
-    That layer reads their outputs side by side; the result reads their inputs side by side.
+    `following` reads the n outputs side by side; the joined layer reads the n inputs side by side.
     """
     weight, bias = following
     parts = zip(layers, weight.chunk(len(layers)), strict=True)

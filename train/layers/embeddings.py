@@ -131,7 +131,10 @@ class MlpOnDevice(nn.Module):
 
 
 def embedding_on_device(layer: Embedding, dtype: str = "float32") -> nn.Module:
-    """Return an embedding's device form; layers of type "float32" or "float16" can read it."""
+    """Return the form of an embedding that a device runs; it computes in float32.
+
+    With `dtype` "float16" what it returns for queries fits into float16.
+    """
     if isinstance(layer, FourierEmbedding):
         return FourierOnDevice(layer)
     return MlpOnDevice(layer, LARGEST_HALF if dtype == "float16" else math.inf)

@@ -99,9 +99,10 @@ class JointHead(nn.Module):
         self.projector = mlp(width, hidden, n_outputs * RANK, 4)
 
     def forward(self, targets: Tensor, mask: Tensor | None = None) -> Prediction:
-        """Predict from targets (B, M, D) their `mean`, `std` and `factor`, as in `JointGaussian`.
+        """Predict `mean` and `std` (B, M, Y), `factor` (B, M, Y, RANK) from targets (B, M, D).
 
-        The mask (B, M) is True for real targets; the others change no prediction of these.
+        `JointGaussian` describes how `factor` gives the correlations of the targets. The mask (B,
+        M) is True for real targets; the others change no prediction of these.
         """
         factor = self.projector(self.attention(targets, mask)).unflatten(-1, (-1, RANK))
         if mask is not None:

@@ -44,7 +44,7 @@ def pseudo_inverse(matrix: Tensor) -> Tensor:
 
 
 def center_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """Return the pseudo-inverse (..., H, m, m) of the attention of landmarks (..., H, m, d)."""
+    """Return pinv(softmax(q~ k~^T)), (..., H, m, m), of landmarks q~ and k~ (..., H, m, d)."""
     return pseudo_inverse(torch.softmax(landmark_queries @ landmark_keys.mT, -1))
 
 
@@ -56,7 +56,7 @@ def exact_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
 
 
 def means(tokens: Tensor, weights: Tensor) -> Tensor:
-    """Return means of tokens (B, H, R, d) by weights (B, m, R): the landmarks (B, H, m, d)."""
+    """Return landmarks (B, H, m, d): means of tokens (B, H, R, d) with weights (B, m, R)."""
     return weights[:, None] @ tokens
 
 
@@ -76,19 +76,19 @@ def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
 def complete_segments(
     positions: Tensor, segment_of: Tensor, end_of: Tensor, window: int
 ) -> tuple[Tensor, Tensor]:
-    """Find the segments of a grid over the stream that were complete before the newest token.
+    """Find the tokens that lie in the newest complete segment of each of the m segment numbers.
 
-    The grid repeats every `window` positions. For each of its m segments, the last one that ended
-    before the newest token counts.
+    The stream is cut into windows of n positions, and each window into the same m segments. A
+    segment is complete when its last position lies before the newest token.
 
     Args:
         positions: Position of each token in the stream, (B, R); below 0 where a row has no token.
-        segment_of: Number of the segment to which each place in the grid belongs, (n,).
-        end_of: Last place of that segment, for each place in the grid, (n,).
-        window: n, the number of places in the grid.
+        segment_of: Number of the segment to which each place in a window belongs, (n,).
+        end_of: Last place of that segment, for each place in a window, (n,).
+        window: n, the number of places in a window.
 
     Returns:
-        The segment of each row, (B, R), and True for rows in a segment that counts, (B, R).
+        The segment's number of each row, (B, R), and True for rows in such a segment, (B, R).
     """
     place = torch.remainder(positions, window)
     newest = positions.amax(1, keepdim=True)

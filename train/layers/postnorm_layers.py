@@ -53,7 +53,7 @@ class PostNormLayer(nn.Module):
         self.last_norm = LayerNorm(width)
 
     def keys_values(self, rows: Tensor, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows (..., N, D) by H heads, each (..., H, N, D/H)."""
+        """Return keys and values (..., H, N, D/H) of rows (..., N, D); `visible` is not used."""
         return split_heads(self.k(rows), self.n_heads), split_heads(self.v(rows), self.n_heads)
 
     def step(
@@ -84,7 +84,7 @@ class PostNormLayer(nn.Module):
         return self.finish(rows, attended)
 
     def finish(self, rows: Tensor, attended: Tensor) -> Tensor:
-        """Return the output (..., rows, D) for rows and their attention (..., H, rows, D/H)."""
+        """Return the output for rows (..., rows, D) that attended to values (..., H, rows, D/H)."""
         hidden = self.norm(rows + self.out(join_heads(attended)))
         after: Tensor = self.last_norm(hidden + self.down(torch.relu(self.up(hidden))))
         return after
@@ -106,7 +106,7 @@ def _shifted(linear: Linear, shift: Tensor) -> Weights:
 
 
 class NormOnDevice(nn.Module):
-    """Normalises rows; its shift also holds the bias that the next residual connection needs."""
+    """Applies a layer norm and adds `shift` (D,), the bias of the output layer that follows."""
 
     weight: Tensor
     bias: Tensor
@@ -144,13 +144,17 @@ class PostNormOnDevice(nn.Module):
         self.last_norm = NormOnDevice(layer.last_norm, following)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of rows `normal` (B*N, D); rows without a point are hidden."""
+        """Return keys (B, H, D/H + 1, N) and values (B, H, N, D/H) of a buffer's rows (B*N, D)."""
         return self.attention.keys_values(normal, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the output (B*rows, D) for `rows`; `normal` is the same, `slots` is not used."""
+        """Return the output (B*rows, D) for `rows`, which attend to keys and values.
+
+        Keys and values come from `keys_values`; the keys hide empty slots, so `slots` is not used.
+        `normal` equals `rows`, since this layer normalises only after its additions.
+        """
         attended = self.attention.attended(self.attention.queries(normal), keys, values)
         hidden = self.norm(torch.addmm(rows, attended, self.out))
         risen = torch.relu(self.up(hidden))

@@ -29,7 +29,7 @@ LEAST_STD = 0.05
 
 
 def std_of(number: Tensor, least: float) -> Tensor:
-    """Turn any number into a standard deviation of at least `least`."""
+    """Return least + (1 - least) softplus(number), a standard deviation of at least `least`."""
     return least + (1 - least) * F.softplus(number)
 
 
@@ -79,7 +79,7 @@ class Outputs:
         return (y == torch.arange(self.n_classes, device=y.device)).to(y.dtype) + 0.0 * y
 
     def prediction_of(self, numbers: Tensor) -> Prediction:
-        """Make a prediction, "scores" or "mean" and "std", from numbers (..., n_numbers)."""
+        """Turn numbers (..., n_numbers) into "scores" of classes, or into "mean" and "std" of y."""
         if self.n_classes:
             return {"scores": numbers}
         mean, spread = numbers.chunk(2, dim=-1)
@@ -116,7 +116,7 @@ class GaussianOutput(nn.Module):
         self.spread = Affine((weight[:, half:], bias[half:]))
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """Return the prediction from rows (B*M, 2D), its tensors in the shape (B, M, Y)."""
+        """Return "mean" and "std" from rows (B*M, 2D), each in the shape given, (B, M, Y)."""
         mean, std = self.mean(hidden), self.outputs.std(self.spread(hidden))
         return {"mean": mean.view(shape), "std": std.view(shape)}
 
@@ -130,13 +130,13 @@ class GaussianHead(nn.Module):
         self.output = GaussianOutput(down, outputs)
 
     def forward(self, hidden: Tensor, shape: Sequence[int]) -> Prediction:
-        """Return the prediction from rows (B*M, D), its tensors in the shape (B, M, Y)."""
+        """Return "mean" and "std" from rows (B*M, D), each in the shape given, (B, M, Y)."""
         prediction: Prediction = self.output(torch.relu(self.up(normalise(hidden))), shape)
         return prediction
 
 
 class HeadOnDevice(nn.Module):
-    """Runs a prediction head on a device, with its last layer as one product, also for classes."""
+    """Runs a head on a device, for classes or real numbers, with its layer norm folded in."""
 
     def __init__(self, head: PredictionHead):
         super().__init__()

@@ -71,15 +71,16 @@ class AttentionLayerOnDevice(nn.Module):
         self.ff = FeedForwardOnDevice(ff, torch.float32)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys and values of normalised rows (B*N, D); rows without a point are hidden."""
+        """Return keys (B, H, D/H + 1, N) and values (B, H, N, D/H) of normalised rows (B*N, D)."""
         return self.attention.keys_values(normal, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None
     ) -> Tensor:
-        """Return the output (B*rows, D) for `rows`; `normal` are these, normalised.
+        """Return the output (B*rows, D) for `rows`, which attend to keys and values.
 
-        `slots` is not used.
+        Keys and values come from `keys_values`; the keys hide empty slots, so `slots` is not used.
+        `normal` holds the rows after `normalise`.
         """
         queries = self.attention.queries(normal)
         after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)

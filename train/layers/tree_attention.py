@@ -76,7 +76,7 @@ def rows_at(rows: Tensor, places: Tensor) -> Tensor:
 
 
 def leaf_order(x: Tensor, visible: Tensor, order: Order, branching: int, axis: int) -> Tensor:
-    """Return the number of the point of each leaf, (B, n), n >= N; missing points come last.
+    """Return which point each leaf holds, as its number, (B, n), n >= N; missing points come last.
 
     Args:
         x: Inputs of the points, (B, N, X), or their random projections, (B, N, 1).
@@ -127,7 +127,7 @@ class Retrieved(NamedTuple):
             because it does not exist or because the search went on below it.
         values: Values of the nodes, (B, M, S, D).
         leaf: Number of the leaf at which the search ended, (B, M).
-        log_chance: Log-probability of the path under the policy, (B, M).
+        log_chance: Log-probability that the policy of `search` takes the path to `leaf`, (B, M).
         entropy: Entropy of the policy in nats, summed over the path, (B, M).
     """
 
@@ -319,7 +319,7 @@ class AggregatorOnDevice(nn.Module):
         self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
 
     def forward(self, children: Tensor, exists: Tensor) -> Tensor:
-        """Return the nodes of children; `exists` (G, b) is 1 where a child exists, else 0."""
+        """Return nodes (G, D) of children (G, b, D); `exists` (G, b) is 1 for real ones, else 0."""
         n_groups, branching, width = children.shape
         rows = children.reshape(-1, width)
         heads = self.read(normalise(rows)).view(n_groups, branching, 3 * self.n_heads, -1)

@@ -134,7 +134,7 @@ class JointLatentsModel(LatentsModel):
 class LatentsOnDevice(DeviceForm):
     """Runs a model with latents on a device, for a fixed number of streams.
 
-    Cache: `keys_k` and `values_k` of each query layer k, in the shapes of `DecoderOnDevice`.
+    Cache: `keys_k` (B, H, D/H, L) and `values_k` (B, H, L, D/H) of each query layer k.
     """
 
     def __init__(self, model: LatentsModel, n_streams: int):

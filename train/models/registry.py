@@ -110,7 +110,10 @@ def accepted(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings_of(cls: type[StreamingModel], base: Any) -> list[str] | None:
-    """Return the names of a model's settings; None where its constructor takes any."""
+    """Return the names of a model's settings; None where its constructor takes any.
+
+    `base` is one of the model's presets; None if it has none.
+    """
     if base is not None:
         return [field.name for field in dataclasses.fields(base)]
     if cls.__init__ is StreamingModel.__init__:  # torch's own, which refuses all that it accepts

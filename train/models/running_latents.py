@@ -78,7 +78,10 @@ class RunningLatentsModel(LatentsModel):
         return self.scores_values(x, y, mask)
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
-        """Compute the cache by one softmax over the whole context (section 3.1), for training."""
+        """Compute the cache by one softmax over a whole context, for training.
+
+        This is section 3.1 of Feng et al. 2024; the arguments are as in `scores_values`.
+        """
         state = initial_state_beside(self, x)
         if x.shape[1]:
             state = {"attended": attend_at_once(*self.scores_at_once(x, y, mask))}

@@ -35,10 +35,11 @@ LEAST_COUNT = 1e-30
 
 
 def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
-    """Return the state of `attend_further` after one more event of each stream.
+    """Return the state of the latents' attention after one more event of each stream.
 
     Args:
-        state: `attended` and `log_count`, as in `running_attention`.
+        state: `attended` (B, ..., L, D/H), the attention to all events so far, and `log_count`
+            (B, ..., L, 1), the logarithm of its normaliser.
         scores: Scores of the event, (B, ..., L, 1).
         v: Values of the event, (B, ..., 1, D/H).
         aged: Rate times the time since the event before, (B, ..., L, 1).
@@ -48,7 +49,7 @@ def attend_next(state: State, scores: Tensor, v: Tensor, aged: Tensor) -> State:
 
 
 def attend_along(scores: Tensor, v: Tensor, times: Tensor, rates: Tensor) -> State:
-    """Compute `attend_next` before the first event of sequences and after each, for training.
+    """Return the states of `attend_next` before the first event and after each, for training.
 
     Args:
         scores: Scores of the events, (B, K, H, L, N).
@@ -100,8 +101,8 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
     """Lets latents attend to events that lose weight with time, on a device; constants are folded.
 
     State: `sums` (B, K*H, D/H + 1, L), of which the last row is the sum of weights, and `peak` (B,
-    K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least the
-    silent event's 0. Sums are kept divided by exp(peak).
+    K*H, 1, L), the logarithm of their scale: about the largest score that counts now, at least 0,
+    the score of a silent event that latents always see. Sums are kept divided by exp(peak).
 
     Args:
         layer: Attention layers of K blocks, with a leading axis of K.
@@ -146,7 +147,8 @@ class DecayedAttentionOnDevice(RunningAttentionOnDevice):
     def attended(self, state: State) -> Tensor:
         """Return the attention that the latents read, (B, K*H, D/H + 1, L).
 
-        The last row of each head is the logarithm of the sum of weights.
+        The last row of each head is the logarithm of the sum of weights, the silent event's 1
+        included.
         """
         weighted, count = state["sums"].split([self.head, 1], 2)
         total = count + torch.exp(-state["peak"])

@@ -76,10 +76,11 @@ def aged(scores: Tensor, ages: Tensor, rates: Tensor) -> Tensor:
 def attend_and_forget(
     state: State, scores: Tensor, v: Tensor, mask: Tensor | None, rates: Tensor
 ) -> State:
-    """Return the state of `attend_further` after U points that age all points before them.
+    """Return the state of the latents' attention after U points that age all points before them.
 
     Args:
-        state: `attended` and `log_count`, as in `running_attention`.
+        state: `attended` (B, K, H, L, D/H), the attention to all points so far, and `log_count`
+            (B, K, H, L, 1), the logarithm of its normaliser.
         scores: Scores of the points, (B, K, H, L, U), -inf where masked.
         v: Values of the points, (B, K, H, U, D/H).
         mask: True for real points, (B, U); None if all are.

@@ -65,15 +65,15 @@ class PointBuffer:
 
     @property
     def rings(self) -> dict[str, Ring]:
-        """Return for each tensor's name at which place of it a device writes a new row."""
+        """Return by each tensor's name the axis of its rows and where a new row is written."""
         ring = Ring(self.axis, slot=SLOT) if self.is_reservoir else Ring(self.axis, COUNT)
         return dict.fromkeys(self.rows, ring)
 
     def initial_state(self, n_streams: int) -> State:
         """Return an empty buffer for n_streams = B streams.
 
-        It holds rows of zeros (B, slots, *row), `count` (B,), and `seed` (B,) where places are
-        random.
+        It holds rows of zeros (B, slots, *row), `count` (B,), the number of points, and for a
+        reservoir `seed` (B,).
         """
         n_slots, axis = self.capacity + self.is_reservoir, self.axis
         state: State = {

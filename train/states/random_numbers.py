@@ -37,10 +37,10 @@ def mixed(*numbers: Tensor | int) -> Tensor:
 
 
 def _settled(residues: Tensor) -> Tensor:
-    """Return the same residues, computed as a sum over one term.
+    """Return the residues unchanged, through a CumSum over one term, so that TensorRT-RTX ends.
 
-    TensorRT-RTX 1.7 computes a chain of integers again for each use of each of its values where a
-    reduction follows: its build of three rounds does not end. It does not do so across a CumSum.
+    Where a reduction follows, TensorRT-RTX 1.7 computes a chain of integers again for each use of
+    each value: its build of the rounds of `mixed` does not end. A CumSum keeps it from doing so.
     """
     return residues[None].cumsum(0)[0]
 

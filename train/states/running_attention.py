@@ -79,9 +79,9 @@ def scores_values(
 def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
     """Return the state, `attended` and `log_count`, after U more points.
 
-    It is the paper's rolling average (section 3.1.1, second display). Scores are (B, ..., L, U),
-    -inf where masked, and values (B, ..., U, D/H). `log c' = log c + softplus(t)` is written as
-    logaddexp, which is the same and also holds for the empty state.
+    `attended` is the rolling average of Feng et al. 2024 (section 3.1.1, second display). Scores
+    are (B, ..., L, U), -inf where masked, and values v (B, ..., U, D/H). The paper's update of the
+    normaliser, `log c + softplus(t)`, is written as logaddexp: the same, also for the empty state.
     """
     log_count = torch.logaddexp(state["log_count"], scores.logsumexp(-1, keepdim=True))
     share = torch.exp(state["log_count"] - log_count)
@@ -90,7 +90,7 @@ def attend_further(state: State, scores: Tensor, v: Tensor) -> State:
 
 
 def attend_at_once(scores: Tensor, v: Tensor) -> Tensor:
-    """Attend to a whole context by one softmax (section 3.1): return (B, ..., L, D/H).
+    """Attend to a whole context by one softmax (Feng et al. 2024, 3.1): return (B, ..., L, D/H).
 
     Scores are (B, ..., L, U), -inf where masked, and values (B, ..., U, D/H). A latent with no
     visible point has count 0 and attends to nothing: the result is 0, as in the empty state.

@@ -50,7 +50,7 @@ def empty_sums(*shape: int) -> State:
 
 
 def consolidated(state: State) -> State:
-    """Return the state with its recent sums added to the base and its rest, and set to 0."""
+    """Return the state after adding the recent sums to the older ones; the recent become 0."""
     base, rest = accumulated(state[BASE], state[REST], state[RECENT])
     # zeros_like would be a constant, kept in memory
     return {RECENT: state[RECENT] * 0.0, BASE: base, REST: rest}

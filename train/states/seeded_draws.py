@@ -24,10 +24,10 @@ a number greater than n."""
 class SeededNoise(nn.Module):
     """Computes S x D standard normal numbers for each seed, at the price of D random numbers.
 
-    A table holds two numbers for each place. Their pair is rotated by an angle that the seed and
-    the column give: a random shift of the angle of Box and Muller (Cranley and Patterson 1976). So
-    the numbers of one seed are as independent as the table's, and those of two seeds are
-    uncorrelated.
+    A table holds a pair of numbers for each of the S x D. The pair is rotated by an angle that the
+    seed and the column (1 of D) give: a random shift of the angle of Box and Muller (Cranley and
+    Patterson 1976). So the numbers of one seed are as independent as the table's, and those of two
+    seeds are uncorrelated.
 
     Args:
         n_samples: S, the number of samples.
@@ -82,9 +82,10 @@ def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
 
 
 def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
-    """Draw, for each of the N slots in K bootstraps, the slot of a point: integers (B, K, N).
+    """Draw a point with replacement for each of the N slots of K bootstraps: integers (B, K, N).
 
-    The arguments are those of `bootstrap_counts`. The first slots of a buffer hold its points.
+    The result is the number of the slot that holds the drawn point; points must lie in the first
+    slots. The arguments are those of `bootstrap_counts`.
     """
     bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
     slot = torch.arange(visible.shape[1], device=visible.device)

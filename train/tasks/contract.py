@@ -83,8 +83,8 @@ class Task:
         n_inputs, n_outputs: X and Y, the numbers of inputs and outputs of a model for the task.
         training: Defaults of `FitConfig` that suit the task.
         model_settings: Settings of the model that suit the task, where the model has them.
-        default_model: Name of the model that is trained unless another is asked for; the project's
-            own where it is empty.
+        default_model: Name of the model that is trained unless another is asked for; where it is
+            empty, `DEFAULT` of `edgefold.train.models.registry`.
         n_features: Columns of x in a training batch, where a filter learns from features of its
             inputs; 0 where it learns from the inputs themselves.
         prediction: Name of the kind of prediction that a model must have; any where it is empty.

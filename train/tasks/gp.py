@@ -104,11 +104,12 @@ class GpTask(Task):
         return {"name": self.name, "n_context": self.n_context, "n_targets": self.n_targets}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
-        """Draw a batch as the papers do, but with another N for each task and always all targets.
+        """Draw a batch of RBF functions: N context points, from 3 on, and all targets of each.
 
-        N is the number of context points. The latents of a model cost the same however few targets
-        there are, so that more targets teach more in a step. One task in 32 has fewer than 3
-        context points, so that the model also learns what to predict before it knows anything.
+        The papers draw N and a number of targets once a batch. Here each task has its own N, and
+        always all `n_targets`: a model's latents cost the same however few there are, and more
+        targets teach more in a step. One task in 32 has fewer than 3 context points, so that the
+        model also learns what to predict before it knows anything.
         """
         n_context = torch.randint(3, self.n_context + 1, (n_tasks, 1), generator=generator)
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
@@ -120,10 +121,9 @@ class GpTask(Task):
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:], mask)
 
     def evaluation_batch(self, n_tasks: int, kernel: Kernel, generator: torch.Generator) -> Batch:
-        """Draw a batch by the papers' protocol.
+        """Draw a batch by the papers' protocol: N context points and M targets of each function.
 
-        All tasks of the batch have the same numbers of context points N and targets M, so that it
-        needs no mask.
+        N is drawn from 3 to 46 and M from 3 to 49 - N, once for the batch: it needs no mask.
         """
         n = int(torch.randint(3, 47, (), generator=generator))
         m = int(torch.randint(3, 50 - n, (), generator=generator))
@@ -137,9 +137,10 @@ class GpTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Score a model as the papers do, on functions of both kernels, drawn with the same seed.
+        """Score a model on batches of `evaluation_batch`, of both kernels, with the same seed.
 
-        Each batch has 16 functions; the papers take 3,000 batches.
+        The score is the mean log-likelihood of a target. Each batch has 16 functions; the papers
+        take 3,000 batches.
         """
         scores = {kernel: score_gp(model, kernel, n_batches, seed=seed) for kernel in KERNELS}
         name, rows = ", ".join(names), model.published.get(self.name, {})
@@ -183,10 +184,10 @@ class GpTask(Task):
 def score_gp(
     model: StreamingModel, kernel: Kernel, n_batches: int = 3000, batch: int = 16, seed: int = 1
 ) -> Score:
-    """Return the papers' score of a one-dimensional model on functions of one kernel.
+    """Return the mean log-likelihood of a target, as in the papers, on functions of one kernel.
 
     Args:
-        model: The model, in evaluation mode.
+        model: The model of one input, in evaluation mode.
         kernel: Covariance function: "rbf", or "matern52" for Matern 5/2.
         n_batches: Number of batches.
         batch: Number of functions of a batch.

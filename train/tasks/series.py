@@ -60,11 +60,12 @@ class SeriesPrior:
         n_context: Largest N, the number of context points, where the series has as many rows.
         short: Share of batches with few context points, log-uniform from 2 to 256; in the other
             batches N is uniform above 256.
-        centred: Share of tasks whose maps are scattered around the fitted autoregression.
-        spread: Scatter of the weights of such a map: relative to the fitted weights, and in
-            addition an absolute scatter of spread / sqrt(X).
-        noise_spread: Std of the logarithm of the noise std from one such task to another.
-        nonlinear: Largest std of the random network in such a map, relative to its linear part.
+        centred: Share of tasks whose maps from x to y are scattered around the fitted
+            autoregression ("centred" tasks).
+        spread: Std of a centred map's weights around the fitted ones: relative to these, and in
+            addition an absolute std of spread / sqrt(X).
+        noise_spread: Std of the logarithm of the noise std from one centred task to another.
+        nonlinear: Largest std of the random network in a centred map, relative to the linear part.
         uneven: Largest std, over x, of the logarithm of the noise std within a task.
         tails: Share of tasks whose noise is Student's t, with 4 to 12 degrees of freedom.
         jitter: Std of the noise on x, in units of the scaled x: no row is ever seen twice.
@@ -336,7 +337,11 @@ class SeriesTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: SeriesTaskOptions) -> TaskStreams:
-        """Return streams of the real rows where the file is at hand; else of made-up rows."""
+        """Return streams to calibrate a narrow precision and measure its cost.
+
+        They are of the real rows if `args` names the series' file, or if the file is found that
+        `described`, the description of the trained task, names; else of made-up rows.
+        """
         if args.csv is not None or find_series(described) is not None:
             part = held_out(args, described)
             return _real_streams(part.path.name, part)
@@ -349,7 +354,9 @@ class SeriesTask(Task):
 
 
 def _real_streams(name: str, part: HeldOut) -> TaskStreams:
-    """Return streams of the real rows; some begin late, as after a reset in the middle of a life.
+    """Return streams of the real rows: four to calibrate a precision, one to measure its cost.
+
+    The four learn the training rows from their start, from a quarter, a half and three quarters on.
 
     Args:
         name: Name of the file.

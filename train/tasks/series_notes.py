@@ -54,7 +54,7 @@ def series_notes(
 
 
 def _season(spec: SeriesSpec, asked: bool) -> str:
-    """Return the season and the reason for it in words; `SeriesSpec.of_series` has the rules."""
+    """Return the season and its reason in words; `asked` is whether the user chose the season."""
     other = "--season sets another"
     if spec.season is not None:
         rule = "1 to 120 days" if spec.step >= DAY_S else "up to 6 hours"

@@ -27,8 +27,8 @@ class Ina238:
         root: Folder where sysfs is mounted; tests pass a recorded tree.
 
     Raises:
-        MeterError: There is no such chip, several and none or more of them is labelled as the
-            input, or it may not be read.
+        MeterError: There is no such chip, or it may not be read; or there are several, of which
+            not exactly one has the label VIN.
     """
 
     period_s = PERIOD_S

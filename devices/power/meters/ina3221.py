@@ -55,7 +55,7 @@ WAIT = 1.25  # of a cycle: before 5.14 the driver looks every quarter of a cycle
 
 @dataclass(frozen=True, slots=True)
 class _Rail:
-    """Describes one rail: its chip, its files, and its smallest difference in W, where known."""
+    """Describes one rail: its chip, its files, and its smallest step in W; None where unknown."""
 
     label: str
     chip: Path

@@ -27,7 +27,10 @@ LINE = re.compile(r"^\s*(\w+)_([AV])\s+(?:current|volt)\(\d+\)=(-?\d+(?:\.\d+)?)
 
 
 def remedy_of(board: str | None, cause: BaseException | None) -> Remedy | None:
-    """Return the command or advice that gives a Raspberry Pi power readings; None elsewhere."""
+    """Return the command or advice that gives a Raspberry Pi power readings; None elsewhere.
+
+    `cause` is the exception that kept `vcgencmd` from answering; None if it answered.
+    """
     if not (board or "").startswith("Raspberry Pi"):
         return None
     if not (board or "").startswith(MEASURING):

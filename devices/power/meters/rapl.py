@@ -23,7 +23,7 @@ MAX_POWER_W = 1000.0  # of one domain: bounds how soon a counter can wrap
 
 @dataclass(slots=True)
 class _Domain:
-    """Holds one counter's file, its range and the microjoules added up since it was opened."""
+    """Holds one counter: its file, the range in uJ at which it wraps, its last value, its sum."""
 
     path: Path
     range_uj: int

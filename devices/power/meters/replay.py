@@ -29,7 +29,7 @@ class Replay:
     """Replays a recording of power, as a `PowerSensor`.
 
     Args:
-        path: File of the recording.
+        path: CSV file with the columns time_s,power_w, or JSON file with lists of these names.
         clock: Returns seconds; the recording starts when the sensor is made.
 
     Raises:
@@ -63,7 +63,7 @@ class Replay:
 
 
 def load_recording(path: Path) -> tuple[list[float], list[float]]:
-    """Read the times in s and the powers in W of a recording.
+    """Read times in s and powers in W from the columns time_s,power_w of a CSV or JSON recording.
 
     Raises:
         MeterError: The file is unreadable, has other columns, or its times do not increase; or a

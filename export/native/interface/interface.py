@@ -62,7 +62,11 @@ def interface_of(
 
 
 def _facts(m: Manifest, name: str) -> dict[str, object]:
-    """Return facts of a bundle for the templates, by the word that each replaces."""
+    """Return facts of a bundle, such as `n_inputs`, by the word that each replaces in templates.
+
+    ExportError is raised for a bundle without state, or if other graphs than the learning one write
+    its rings.
+    """
     roles = {t.role for g in m.graphs.values() for t in g.inputs}
     rings = [t for t in m.state if t.ring is not None]
     rows = {t.of for t in m.learns_from[0].with_role("row")}
@@ -117,7 +121,10 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
 
 
 def _number_type(m: Manifest) -> str:
-    """Return the C type, float or double, of numbers that go into graphs and of `finite`."""
+    """Return the C type of points, targets and outputs `finite`, float or double.
+
+    ExportError is raised for other or several types, and for predictions in float16.
+    """
     roles = ("points.x", "points.y", "targets.x", "finite")
     dtypes = {t.dtype for g in m.graphs.values() for role in roles for t in g.with_role(role)}
     predicted = {t.dtype for t in m.prediction_tensors}
@@ -132,7 +139,7 @@ def _number_type(m: Manifest) -> str:
 def _sizes(
     struct: StreamStruct, functions: Sequence[GraphFunction], weight_bytes: int
 ) -> dict[str, object]:
-    """Return the sizes in bytes that the header states, by the word that each replaces."""
+    """Return sizes in bytes, such as that of the struct, by the header template's word for each."""
     m = struct.manifest
     members = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))

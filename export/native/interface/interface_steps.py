@@ -62,7 +62,7 @@ def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
 
 
 def _scaled(word: str, scaling: Scaling) -> str:
-    """Return the C function that scales a number of x or y (`word`)."""
+    """Return the C function that scales a raw number of x or y; `word` is "x" or "y"."""
     head = f"static double scaled_{word}(double raw, size_t column)\n{{\n"
     if scaling.is_identity:
         return head + "    (void)column;\n    return raw;\n}\n"
@@ -78,10 +78,10 @@ def _scaled(word: str, scaling: Scaling) -> str:
 
 
 def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, lead: str) -> str:
-    """Return C statements that copy the caller's rows into a graph's inputs and mask the rest.
+    """Return C statements that scale `count` rows of the caller into the inputs of a graph.
 
-    `start` and `count` are C expressions of the first row and of the number of rows; `lead` is the
-    space in front of each statement.
+    They also set the masks: 1 for these rows, 0 for the rest of the graph's width. `start` and
+    `count` are C expressions, `start` the caller's first row; `lead` is the indentation.
     """
     lines = []
     for role, word in SCALED.items():
@@ -99,9 +99,10 @@ def _filled_inputs(struct: StreamStruct, graph: Graph, start: str, count: str, l
 
 
 def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]:
-    """Return C statements that run a graph on the state's current copies.
+    """Return the lines of C that run a graph; it reads the state's current copies.
 
-    `sides` is a C expression: bit G says which copy of the tensors of group G is current.
+    `sides` is a C expression: bit G says which copy, 0 or 1, is current for the tensors of group G.
+    The state tensors that the same steps write are a group.
     """
     graph, lines = function.graph, []
     now, following = (
@@ -161,9 +162,10 @@ def _answer(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str:
 
 
 def _told(struct: StreamStruct, graph: Graph, n: str) -> list[str]:
-    """Return C statements that write predictions to the caller, in raw units.
+    """Return C statements that write a graph's predictions, in raw units, into the struct.
 
-    `n` is a C expression of the number of targets.
+    They return EDGEFOLD_NOT_FINITE for a prediction that is not finite. `n` is a C expression of
+    the number of targets.
     """
     lines = []
     for tensor, source in zip(struct.manifest.prediction_tensors, struct.given(graph), strict=True):
@@ -204,7 +206,10 @@ def _choice(queries: list[Graph]) -> str:
 
 
 def library(struct: StreamStruct, functions: Functions, words: Mapping[str, Any]) -> str:
-    """Return the C functions of a library that the runtime calls: each graph on given buffers."""
+    """Return the C functions by which a shared library lets Python's runtime run each graph.
+
+    Each takes the addresses of inputs and outputs, and of an arena of `words["arena_bytes"]` bytes.
+    """
     m = struct.manifest
     lines = ["#ifdef EDGEFOLD_LIBRARY /* for edgefold.runtime.backends.native */"]
     for graph in m.graphs.values():

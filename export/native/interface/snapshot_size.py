@@ -24,7 +24,8 @@ MEMBER_BYTES, ENTRY_BYTES, END_BYTES = 30, 46, 22
 def snapshot_bytes(manifest: Manifest) -> int:
     """Return the largest number of bytes that `edgefold_NAME_save` writes.
 
-    Arrays of the caller are not counted. Only the digits of two counts of points vary.
+    Arrays that the caller adds are not counted. A snapshot may be smaller only because two counts
+    of points have fewer digits.
     """
     n_record = _record_bytes(manifest)
     arrays = [("record", "|u1", f"({n_record},)", n_record)]
@@ -42,7 +43,7 @@ def snapshot_bytes(manifest: Manifest) -> int:
 
 
 def _record_bytes(manifest: Manifest) -> int:
-    """Return the number of bytes of the snapshot's record in JSON, with the largest counts."""
+    """Return the bytes of the snapshot's record in JSON, with the largest counts of points."""
     most = MOST_POINTS - 1 if manifest.room is None else manifest.room
     record = SnapshotRecord(manifest.bundle_hash, most, most)
     return len(json.dumps({**asdict(record), "sha256": "0" * 64}))

@@ -36,7 +36,10 @@ def state_words(struct: StreamStruct) -> dict[str, Any]:
 
 
 def ring_places(struct: StreamStruct) -> dict[str, tuple[int, int]]:
-    """Return where in the arena (working memory) a load keeps each ring: (first, last + 1) byte."""
+    """Return the first byte, and the byte after the last, of each ring in the arena, by its name.
+
+    The arena is work memory, where the loading of a snapshot keeps rings until all is checked.
+    """
     places, end = {}, 0
     for tensor in struct.manifest.state:
         if tensor.ring is not None:
@@ -54,7 +57,10 @@ def array_text(name: str, dtype: str, values: Array) -> str:
 
 
 def _initial(struct: StreamStruct) -> tuple[str, str]:
-    """Return the C arrays of first values, and statements that write them; all else is 0."""
+    """Return C arrays of the state's first values, and C statements that write these to the struct.
+
+    Values that are 0 need neither, because the struct is filled with 0 before.
+    """
     arrays: dict[WeightPlace, str] = {}
     texts, lines = [], []
     for tensor in struct.manifest.state:
@@ -98,9 +104,10 @@ def _written_row(struct: StreamStruct, ring: StateTensor) -> str:
 
 
 def _listed(struct: StreamStruct) -> dict[str, str]:
-    """Return C texts on a snapshot, by the word that each replaces in a template of C.
+    """Return C statements for snapshots, by the word that each replaces in a template of C.
 
-    They list its tensors, check that these are finite, and copy rings that were loaded.
+    They list the state's tensors (`list`), check that these are finite (`judged`), and copy loaded
+    rings from the arena to the struct (`take_rings`).
     """
     m, places = struct.manifest, ring_places(struct)
     listed, judged, taken = [], [], []

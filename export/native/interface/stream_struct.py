@@ -34,7 +34,7 @@ class Member:
     Attributes:
         name: C name of the array.
         dtype: numpy's name of the element type.
-        size: Number of elements of each side.
+        size: Number of elements of each copy.
         note: Comment behind the array in the header.
         sides: Number of copies: 2 for state of which a step reads one copy and writes the other.
     """
@@ -61,13 +61,15 @@ class StreamStruct:
     """Holds all members of the struct.
 
     State tensors that are not rings have two sides: a step reads one and writes the other. Tensors
-    that the same steps write are a group, and one bit of a commit says which side is current.
+    that the same steps write are a group. The struct records after each step, in the member
+    `commits`, which side is current: one bit for each group.
 
     Attributes:
         manifest: The bundle's manifest.
         c_name: Name of the struct, "edgefold_NAME".
         predictions: Members for predictions in raw units, by tensor of the prediction.
-        state, cache, rows: Members by name of the tensor in the manifest.
+        state, cache: Members by name of the tensor in the manifest.
+        rows: Members for the new row of each ring, by name of the ring.
         staged: Members for inputs and outputs of graphs, by name of the graph and of its tensor.
         group_of: Number of each state tensor's group, which is the number of its bit.
     """
@@ -179,9 +181,9 @@ class StreamStruct:
         return [members[tensor.name] for tensor in self.manifest.prediction_tensors]
 
     def slots_of(self, ring: StateTensor) -> Member:
-        """Return the member (array) into which a step writes where each stream's new row goes.
+        """Return the array into which a step writes the index in `ring` of each stream's new row.
 
-        The rows are those of `ring`, a state tensor that holds the last rows.
+        A ring is a state tensor that holds the last rows.
         """
         graph = self.manifest.learns_from[0]
         names = (t.name for t in graph.with_role("slot") if t.of == ring.slot)

@@ -70,9 +70,9 @@ def loop_text(loop: Loop) -> list[str]:
 def _assigned(
     assignment: Assignment, indices: str, strides: Mapping[Shape, Shape], local: dict[View, str]
 ) -> str:
-    """Return an assignment as C text; a local variable is added to `local`.
+    """Return an assignment as C text; if it makes a local variable, add its name to `local`.
 
-    The other arguments are those of `expression_text`.
+    `indices`, `strides` and `local` are explained in `expression_text`.
     """
     value = expression_text(assignment.expression, indices, strides, local)
     target = assignment.target
@@ -93,7 +93,8 @@ def expression_text(
     Args:
         expression: The expression.
         indices: Names of the loop's indices, one letter for each axis.
-        strides: Strides of a view along the loop's axes, by the strides that the view has.
+        strides: For the strides of each view (`View.strides`), those along the loop's axes, which
+            are fewer where several axes run as one loop.
         local: Names of local variables, by the view for which each stands.
     """
     if isinstance(expression, Literal):
@@ -112,12 +113,12 @@ def expression_text(
 
 
 def element(view: View, indices: str, strides: Mapping[Shape, Shape]) -> str:
-    """Return the C text of the element of a view at the loop's indices."""
+    """Return the C text of a view's element at the loop's indices; see `expression_text`."""
     return f"{view.buffer.name}[{place_text(view, strides[view.strides], indices)}]"
 
 
 def place_text(view: View, strides: Shape, indices: str) -> str:
-    """Return `offset + i * stride + ...` as C text, without terms that are 0."""
+    """Return the C text `offset + i * stride + ...` of a place in a buffer, without terms of 0."""
     terms = [str(view.offset)] if view.offset else []
     for index, stride in zip((OUTER, *indices), (view.outer, *strides), strict=True):
         if stride:
@@ -126,10 +127,11 @@ def place_text(view: View, strides: Shape, indices: str) -> str:
 
 
 def _collapsed(shape: Shape, views: Sequence[View]) -> tuple[Shape, dict[Shape, Shape]]:
-    """Join neighbouring axes that are like one axis in all views.
+    """Join neighbouring axes of `shape` that one loop can run over, as all views step evenly there.
 
     Returns:
-        The shorter shape, and its strides, by the strides that a view has in `shape`.
+        The shape of the joined axes; and, for the strides of each view along `shape`, its strides
+        along the joined axes.
     """
     all_strides = {view.strides for view in views}
     groups: list[list[int]] = []

@@ -13,7 +13,10 @@ C_TYPES = {
 
 
 def c_identifier(text: str) -> str:
-    """Return a name with `_` for each character that C does not allow; it needs a prefix."""
+    """Return a name with `_` for each character that C does not allow.
+
+    The result may begin with a digit or be a word of C, so callers put a prefix before it.
+    """
     return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 

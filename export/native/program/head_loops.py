@@ -40,7 +40,8 @@ def _home(
 ) -> list[Loop | KernelCall] | None:
     """Return the last run (statements that go slice by slice) that a statement may join.
 
-    It cannot pass a run on which it depends; None if there is no run to join.
+    A statement must stay behind the last run on which it depends, so it joins this run or a later
+    one. Return None if there is none to join.
     """
     n = _first_axis(statement)
     for run in reversed(runs):
@@ -57,7 +58,7 @@ def _first_axis(statement: Loop | KernelCall) -> int:
 
 
 def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> bool:
-    """Return whether a statement must stay behind others, as one writes what the other uses."""
+    """Return whether a statement must stay behind a run: one writes a buffer the other uses."""
     written = set[Buffer]().union(*(s.writes for s in run))
     touched = written.union(*(s.reads for s in run))
     return bool(statement.reads & written or statement.writes & touched)
@@ -75,10 +76,10 @@ def _views(statement: Loop | KernelCall) -> Iterator[tuple[View, Shape]]:
 
 
 def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
-    """Return the first and last place of the first slice in each buffer that statements share.
+    """Return the first and the last element that slice 0 uses, by buffer.
 
-    Only buffers that the run writes count. Return None where slices overlap: then the statements
-    cannot run slice by slice.
+    Only buffers count that the run writes and several of its statements use. Return None where
+    slices of one overlap: then the statements cannot run slice by slice.
     """
     shared = Counter(buffer for s in run for buffer in s.reads | s.writes)
     written = {b for s in run for b in s.writes if shared[b] > 1}

@@ -130,7 +130,7 @@ class Lowering:
         return self.values[name]
 
     def of_array(self, array: Array) -> Value:
-        """Return an array as a constant value; a repeated number becomes text in the code."""
+        """Return an array as a constant value; one repeated number becomes a literal of C."""
         if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             text = number_text(array.reshape(-1)[0], array.dtype.name)
             dtype = "float32" if array.dtype == np.float16 else array.dtype.name
@@ -155,7 +155,11 @@ class Lowering:
         return memory.transposed(tuple(order.index(axis) for axis in range(len(order))))
 
     def define(self, value: Value, output: int = 0) -> None:
-        """Set an output of the node; write the value to memory where that is cheaper or chosen."""
+        """Set output number `output` of the node to a value.
+
+        The value is first written to memory if memory was chosen for it in `places`, if it is read
+        several times and costly to compute again, or if its expression is large.
+        """
         name = self.node.output[output]
         text = value.expression.size if isinstance(value.expression, Apply) else 1
         shared = self.uses[name] > 1 and value.cost > FREE
@@ -167,11 +171,11 @@ class Lowering:
         self.values[name] = value
 
     def computed(self, value: Value, output: int = 0) -> None:
-        """Set an output of the node to a value that was written into memory from `place`."""
+        """Set output number `output` of the node to a value that is in the memory from `place`."""
         self.values[self.node.output[output]] = value
 
     def in_memory(self, index: int) -> Value:
-        """Return an input as a value in memory; a copy is also used by later readers."""
+        """Return input number `index` as a value in memory; later nodes also read a copy of it."""
         name = self.node.input[index]
         value = self.value(index)
         if value.view is None:
@@ -266,7 +270,11 @@ def _finish(lowering: Lowering, name: str, buffer: Buffer) -> None:
 
 
 def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
-    """Decide where values are written, from the last node to the first."""
+    """Choose memory for values that can be written where a later node needs them, without a copy.
+
+    It is an output of the graph or a part of a concatenation, and is added to `lowering.places`; a
+    wanted order of axes is added to `lowering.orders`. The last node is visited first.
+    """
     results = {name for node in model.graph.node for name in node.output}
     places, shapes = lowering.places, lowering.shapes
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -296,7 +304,11 @@ def _choose_places(lowering: Lowering, model: onnx.ModelProto) -> None:
 
 
 def _place_parts(lowering: Lowering, node: onnx.NodeProto, results: set[str]) -> None:
-    """Choose the memory of a concatenation, and for each of its parts the place in it."""
+    """Choose the memory of a concatenation's result and, inside of it, of the parts.
+
+    Both are added to `lowering.places`. Parts that are not in `results`, the names of all nodes'
+    outputs, are copied later.
+    """
     output, shapes, places = node.output[0], lowering.shapes, lowering.places
     if output not in places:
         dtype = lowering.dtypes[output].name

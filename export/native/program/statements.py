@@ -210,8 +210,9 @@ def _plain(shape: Shape, assignment: Assignment) -> Loop:
 def joined(statements: Sequence[Statement]) -> list[Statement]:
     """Join each loop with the closest earlier loop over the same elements that it may join.
 
-    It may join if no statement between the two writes a buffer that it reads, or uses a buffer that
-    it writes, and if it reads, of a buffer that the earlier loop writes, only the same element.
+    A loop may join an earlier one if no statement between the two touches its data: none writes a
+    buffer that the loop reads, and none uses a buffer that the loop writes. In addition, both loops
+    must use only the same element, at a time, of each buffer that one of them writes.
     """
     done: list[Statement] = []
     for statement in statements:
@@ -237,7 +238,7 @@ def _home(loop: Loop, done: Sequence[Statement]) -> Loop | None:
 
 
 def _agree(first: Loop, second: Loop) -> bool:
-    """Return whether both loops, in buffers that one writes, use the same element at a time."""
+    """Return whether, at each index, two loops use the same element of a buffer that one writes."""
     one = (
         [a.target for a in first.assignments],
         [v for a in first.assignments for v in leaves(a.expression)],

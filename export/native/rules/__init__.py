@@ -18,7 +18,7 @@ WIDE = {"float64", "uint64"}
 
 
 def _typed(operator: str, rule: Rule) -> Rule:
-    """Return `rule` with a check that refuses types in which its operator is not computed."""
+    """Return `rule` with a check that refuses element types for which `operator` has no C code."""
 
     def checked(lowering: Lowering) -> None:
         names = lowering.node.input[0], *filter(None, lowering.node.output)

@@ -71,7 +71,7 @@ def _clip(lowering: Lowering) -> None:
 
 
 def _of_type(template: str, dtype: str) -> str:
-    """Return a C template; for an integer type, the name of its function ends in `_int`."""
+    """Return a C template, for an integer type with `_int` at the end of its function's name."""
     return template if dtype.startswith("float") else template.replace("(", "_int(", 1)
 
 
@@ -98,7 +98,7 @@ def _pow(lowering: Lowering) -> None:
 
 
 def _divide(lowering: Lowering) -> None:
-    """Divide; by a constant number, multiply by its inverse, which takes a tenth of the time."""
+    """Lower a division of floats; by a constant, as a product, which takes a tenth of the time."""
     divisor = lowering.arrays.get(lowering.node.input[1])
     number = divisor.item() if divisor is not None and divisor.size == 1 else 0.0
     if not 1e-30 < abs(number) < 1e30:
@@ -182,7 +182,10 @@ def _dequantize(lowering: Lowering) -> None:
 
 
 def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
-    """Return input `index`, a scale or zero point, broadcast along the node's axis of `value`."""
+    """Return input number `index`, a scale or a zero point, broadcast to the shape of `value`.
+
+    A vector lies along the axis that the node names; an input that is left out is 0.
+    """
     if not lowering.has(index):
         return Literal("0")
     array = lowering.constant(index)

@@ -31,7 +31,8 @@ class Factor:
     """Describes the right factor of a product, (..., K, N), in memory.
 
     Attributes:
-        value: The factor; for packed weights, only its strides along axes of the batch count.
+        value: The factor. For packed weights (see `packed`) the view gives the start of each
+            matrix, and its strides along K and N are 0.
         row: Distance from one row to the next, in elements; 0 for packed weights.
         scales: Factor of each column, for int8 weights; else None.
     """
@@ -124,7 +125,10 @@ def product(
 
 
 def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
-    """Return the left factor in memory; a copy keeps the memory order of what it reads."""
+    """Return the left factor in memory, by a copy called `name` if needed.
+
+    If the matrices are computed from transposed ones, the copy is transposed in memory too.
+    """
     if left.view:
         return left
     turned = (*range(len(left.shape) - 2), len(left.shape) - 1, len(left.shape) - 2)
@@ -161,7 +165,10 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
 
 
 def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
-    """Store constant matrices (..., K, N) in panels, and return them for a batch; see `packed`."""
+    """Store constant matrices (..., K, N) as panels of columns (see `packed`).
+
+    Return their value of shape (*batch, K, N): the leading axes are broadcast to `batch`.
+    """
     k, n = array.shape[-2:]
     matrices = [packed(matrix) for matrix in array.reshape(-1, k, n)]
     buffer = lowering.constants.buffer(np.concatenate(matrices))

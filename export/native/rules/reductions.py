@@ -43,7 +43,7 @@ def _reduction(kind: str) -> Rule:
 
 
 def reduced(lowering: Lowering, value: Value, axes: list[int], kind: str) -> Value:
-    """Return a value reduced along axes by `kind`, in memory and in the shape of the node."""
+    """Return a value reduced along axes by `kind`, in memory and in the shape of the output."""
     output = lowering.node.output[0]
     name = c_name(output)
     others = [axis for axis in range(len(value.shape)) if axis not in axes]
@@ -78,7 +78,9 @@ def _combine(kind: str, dtype: str) -> str:
 def _over_rows(
     lowering: Lowering, turned: Value, lead: Shape, n: int, into: Value, kind: str
 ) -> None:
-    """Reduce by expressions that join whole rows, where the last axis of the value stays.
+    """Reduce to `into` by one expression of n terms, a + b + ..., for each result.
+
+    Neighbouring results then come from neighbouring elements, as the value's last axis stays.
 
     Args:
         lowering: The graph and the node.

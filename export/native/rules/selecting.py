@@ -31,7 +31,7 @@ def _gather(lowering: Lowering) -> None:
 
 
 def _gathered_slice(lowering: Lowering, axis: int) -> bool:
-    """Define the result as a slice if the indices change by equal steps; return whether it did."""
+    """Set a Gather's result to a slice if indices have equal steps; return whether it was set."""
     value, indices = lowering.value(0), lowering.constant(1)
     n = value.shape[axis]
     flat = indices.reshape(-1) % n

@@ -23,7 +23,10 @@ def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, 
 
 
 def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
-    """Return the kernel's shape, strides, dilations and pads of a convolution, by axis."""
+    """Return a convolution's kernel shape, strides, dilations (one number an axis) and pads.
+
+    Pads are in ONNX's order: those before each axis, then those after each axis.
+    """
     rank = len(lowering.shapes[lowering.node.input[1]]) - 2
     kernel = lowering.shapes[lowering.node.input[1]][2:]
     strides = tuple(lowering.attribute("strides", [1] * rank))
@@ -35,7 +38,10 @@ def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
 
 
 def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
-    """Return (B, C, ...) with zeros around the axes after channels; a copy if there are pads."""
+    """Return a value (B, C, ...) with zeros around each axis behind C; a copy if there are any.
+
+    `pads` are the numbers of zeros before each axis, then those after each.
+    """
     rank = len(pads) // 2
     if not any(pads):
         return value
@@ -52,7 +58,10 @@ def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
 
 
 def _conv(lowering: Lowering) -> None:
-    """Lower (B, C, ...) * (O, C/groups, ...): each output place is a row, its patch the columns."""
+    """Lower a convolution of (B, C, ...) with weights (O, C/groups, ...) to one product a group.
+
+    The left factor has a row for each output position: the patch of inputs under the kernel there.
+    """
     value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
     kernel, strides, dilations, pads = _spatial(lowering)
     groups, output = lowering.attribute("group", 1), lowering.node.output[0]
@@ -96,7 +105,10 @@ def _conv(lowering: Lowering) -> None:
 
 
 def _conv_transpose(lowering: Lowering) -> None:
-    """Lower (B, C, ...) * (C, O, ...): each input place adds its patch to the output."""
+    """Lower a transposed convolution of (B, C, ...) with weights (C, O, ...).
+
+    A product makes a patch of outputs for each input position, and overlapping patches are added.
+    """
     value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
     kernel, strides, dilations, pads = _spatial(lowering)
     output, shape, rank = lowering.node.output[0], lowering.shape, len(kernel)
@@ -189,7 +201,7 @@ def _lstm(lowering: Lowering) -> None:
 
 
 def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
-    """Return an input that is the initial state of the only direction, in a shape without it."""
+    """Return input number `index` of an LSTM, an initial state (1, B, H), in `shape`, (B, H)."""
     result = lowering.in_memory(index).reshaped(shape)
     assert result is not None
     return result

@@ -113,10 +113,12 @@ def find_compiler(
 
 
 def _triple(kind: str, words: Sequence[str], target: Target | None) -> tuple[str, ...]:
-    """Return the flag by which clang compiles for a target.
+    """Return clang's flag `--target=...`; empty if the compiler is not clang or needs none.
 
     Without it clang ignores the flags of a Cortex-M and compiles for this machine. For a
-    microcontroller it also needs the headers of a C library, which the user names.
+    microcontroller clang also needs the headers of a C library, which the user names.
+    `kind` is "gcc" or "clang"; `words` are the compiler's command and flags, in which such a flag
+    may stand already.
     """
     has_one = any(word.startswith(("--target", "-target")) for word in words)
     if kind != "clang" or has_one or not target or target.is_native:

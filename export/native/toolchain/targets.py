@@ -39,14 +39,18 @@ class Target:
 
     @property
     def triple(self) -> str:
-        """Return clang's name of the target, made from gcc's, which is the same for all RISC-Vs."""
+        """Return clang's name of the target, such as "aarch64-linux-gnu", from the name of its gcc.
+
+        For RISC-V of 32 bits, whose gcc is named after 64 bits, it names 32 bits.
+        """
         return self.compiler.removesuffix("-gcc").replace("riscv64", "riscv32")
 
 
 def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """Return the flags that choose processor and float ABI; of two for the same, the last.
+    """Return those of `flags` that begin with -m: they choose processor and float ABI.
 
-    All objects of a firmware need the same flags, or the linker refuses them.
+    If an option is given twice, the last one is returned. All objects of a firmware need the same
+    of these flags, or the linker refuses them.
     """
     return tuple({f.partition("=")[0]: f for f in flags if f.startswith("-m")}.values())
 

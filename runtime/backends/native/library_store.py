@@ -125,7 +125,7 @@ class LibraryStore(CodeCache):
         return Library(place, key, facts, "")
 
     def libraries(self, processor: Processor) -> Iterator[Library]:
-        """Yield every library whose record can be read, sorted by the record's path.
+        """Yield every library whose record (file of its key and facts) can be read, sorted by path.
 
         A library is yielded also if it cannot be used here; `Library.reason` then says why.
 
@@ -139,7 +139,9 @@ class LibraryStore(CodeCache):
                 continue
 
     def _entry(self, path: Path, processor: Processor) -> Library:
-        """Read a record, and check whether its library can be trusted and used on a processor.
+        """Read a record (the file of a library's key and facts), and check the library.
+
+        `Library.reason` says why it cannot be trusted, or not be used on the processor.
 
         Raises:
             OSError: The record cannot be read.

@@ -125,7 +125,9 @@ class TensorRtBackend:
         return self._memory.tensor(tensor)
 
     def allocate_host(self, graph: Graph) -> dict[str, Array]:
-        """Allocate pinned arrays of the graph's staged tensors, and make the graph's context.
+        """Allocate page-locked host arrays for a graph's staged tensors, and make its context.
+
+        Staged are the tensors that the host writes or reads at every step.
 
         Returns:
             The arrays by the tensors' names.

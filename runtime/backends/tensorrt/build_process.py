@@ -91,7 +91,13 @@ def _explain(ending: Ending) -> str:
 
 
 def main(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Run in the child: build the engine that `build_in_child` requested, and write the answer."""
+    """Run in the child: build the engine that `build_in_child` requested.
+
+    Args:
+        request: The variant, path of the graph and options; the timing cache comes from stdin.
+        answer: Pipe to the parent. A line of JSON, with the facts or the error, is written to it,
+            then the engine and the new timing cache.
+    """
     timing = sys.stdin.buffer.read(request["n_timing"])
     try:
         build = _build(request, timing)

@@ -68,7 +68,8 @@ def read_inspector(text: str) -> list[Kernel]:
     """Read the kernels of an engine from the JSON text of TensorRT's IEngineInspector.
 
     TensorRT 10 writes a tensor's type into "Format/Datatype", as a word or within a sentence; newer
-    versions have "Datatype". An engine that was built without details has only names.
+    versions have "Datatype". Kernels of an engine that was built without details have
+    a name, and all other fields empty.
 
     Raises:
         ValueError: The text is not JSON of an inspector.

@@ -27,7 +27,8 @@ class KeptKernels:
         engines: All engines of the stream, by graph name.
 
     Attributes:
-        origin: Words for the report that say where the kernels come from.
+        origin: Words for the report that say where the kernels come from, such as "compiled" or
+            "from the cache".
 
     Raises:
         BackendError: TensorRT-RTX could not make a cache of kernels.
@@ -47,7 +48,7 @@ class KeptKernels:
             self._kept = b""
 
     def note_run(self, graph: str) -> None:
-        """Record that a graph has run; after the last graph, store kernels that were compiled."""
+        """Record that a graph has run; once all graphs have, store the kernels if some are new."""
         if self._waits_for == {graph}:
             self._keep()
         self._waits_for.discard(graph)

@@ -62,7 +62,8 @@ class CudaBuffer:
     def write_row(self, row: CudaBuffer, axis: int, slot: int, stream: int | None = None) -> None:
         """Enqueue a copy of a row over the elements at index `slot` of an axis, and do not wait.
 
-        The copy runs after all work that was enqueued before.
+        The copy runs after all work that was enqueued before. It writes the elements of one stream,
+        by its index on the first axis, or of all streams if `stream` is None.
         """
         n_outer, n_slots = math.prod(self._shape[:axis]), self._shape[axis]
         n_bytes = row.nbytes // n_outer
@@ -76,7 +77,8 @@ class CudaBuffer:
 class Staged:
     """Describes the pinned block that holds a graph's staged inputs, or its staged outputs.
 
-    Staged are the tensors that the host writes or reads at every step; without any it is empty.
+    Staged tensors are those that the host writes or reads at every step; for a graph without them
+    the block is empty.
 
     Attributes:
         host: The pinned block, as bytes.
@@ -167,7 +169,10 @@ class DeviceMemory:
     def copy_pieces(
         self, target: Address, pitch: int, source: Address, n_bytes: int, n_pieces: int
     ) -> None:
-        """Enqueue a copy of pieces within device memory; see `TensorRtDriver.copy_pieces`."""
+        """Enqueue a copy of `n_pieces` pieces of `n_bytes` bytes each within device memory.
+
+        At `source` the pieces lie next to each other, at `target` one begins every `pitch` bytes.
+        """
         self._driver.copy_pieces(target, pitch, source, n_bytes, n_pieces, self._stream)
 
 

@@ -62,9 +62,9 @@ class Variant:
 
 
 def installed() -> str | None:
-    """Return the name of the preferred variant that is installed, or None if none is.
+    """Return the first name in `VARIANTS` whose Python module is installed, or None.
 
-    The variant's 230 MB of libraries are not loaded.
+    The module and its 230 MB of libraries are not loaded.
     """
     return next((name for name in VARIANTS if find_spec(name) is not None), None)
 
@@ -110,7 +110,8 @@ def _require_recent(variant: Variant) -> None:
 def make_logger(variant: Variant) -> Any:
     """Return a logger that keeps TensorRT's warnings and errors instead of printing them.
 
-    A process has only one: TensorRT uses the first logger that it gets, which must stay alive.
+    All calls for one variant return the same logger, because TensorRT keeps using the first one
+    that a process gives it.
 
     Returns:
         An ILogger to pass wherever TensorRT takes a logger. Its attributes `errors` and `warnings`

@@ -67,7 +67,7 @@ class Cells:
     def usual_step(self) -> tuple[float, float]:
         """Return the most frequent difference between one line's time and the next, and its share.
 
-        Both are 0 if there are fewer than two times.
+        The share (0 to 1) is that among all differences. Both are 0 with fewer than two times.
         """
         steps = Counter(float(f"{b - a:.6g}") for a, b in pairwise(self.times))
         if not steps:

@@ -181,11 +181,12 @@ class _Clock:
 
 
 def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
-    """Make the clock from the column that the user named; see `_dates` and `_numbers`.
+    """Describe the clock (the times of the rows) in the column that the user named.
 
     Args:
         cells: The column that the user named.
-        columns: The columns of the table, of which one may hold times of the day.
+        columns: The columns of the table. If `cells` holds dates without times of the day, a column
+            of such times is looked for here and added to the clock.
         source: The input's name, for messages.
 
     Raises:

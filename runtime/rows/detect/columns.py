@@ -96,7 +96,14 @@ class TableColumns(Columns):
         return is_data(field, self.format.time_format)
 
     def layout(self, fields: list[str], delimiter: str, source: str) -> Layout:
-        """Find the chosen columns in `fields`, the header of a later part of the input `source`.
+        """Find the chosen columns in a new header, which may have another order of columns.
+
+        An input that continues in a new file may begin with such a header.
+
+        Args:
+            fields: The fields of the new header.
+            delimiter: The character between fields.
+            source: The input's name, for messages.
 
         Raises:
             DataError: A column is not in the header.
@@ -110,7 +117,7 @@ class TableColumns(Columns):
         return Layout(self.defaults, places, len(names), delimiter, tuple(names))
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names of the chosen columns, whatever the layout."""
+        """Return the names of the chosen columns; neither argument is used."""
         return self.defaults
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
@@ -202,7 +209,7 @@ class _Replayed:
         self._lines, self._file = list(lines[::-1]), file
 
     def readline(self, size: int, /) -> bytes:
-        """Return the next line with its end; b"" after the last one."""
+        """Return the next line with its end, or at most `size` bytes of it; b"" at the end."""
         return self._lines.pop() if self._lines else self._file.readline(size)
 
 
@@ -218,11 +225,11 @@ def open_table(
 
     Args:
         file: The lines of the table, which are read once; CSV of any common form, or JSON lines.
-        name: See `find_table`.
-        time: See `find_table`.
-        values: See `find_table`.
-        series: See `find_table`.
-        given: See `find_table`.
+        name: The input's name, for messages.
+        time: The name of the column of times; found if None.
+        values: The names of the columns of values; if None, all other columns of numbers.
+        series: The name of the column that names the sensor of each row; found if None.
+        given: The settings of `RowFormat` that are known, by name; the others are found.
 
     Raises:
         DataError: There are no rows, or no column of numbers, or a named column is missing.

@@ -99,10 +99,10 @@ def _text(line: bytes) -> str | None:
 
 
 def _older(raw: list[bytes]) -> list[tuple[int, str]]:
-    """Decode the lines above the first UTF-8 line as `OLDER`; return their numbers and texts.
+    """Decode the lines above the first UTF-8 line as Windows-1252 text (`OLDER`).
 
-    Old programs of Windows write such lines, for example a header with °C. Blank lines and lines
-    with control characters are left out.
+    Old programs of Windows write such lines, for example a header with °C. The number (from 0) and
+    the text of each line are returned; blank lines and those with control characters are left out.
     """
     texts = ((i, line.decode(OLDER, "replace").rstrip("\r\n")) for i, line in enumerate(raw))
     return [(i, t) for i, t in texts if t.strip() and "\ufffd" not in t and not CONTROL.search(t)]
@@ -123,7 +123,8 @@ def _of_json(texts: list[str], format: RowFormat) -> Head:
 def _json_text(value: object) -> str:
     """Return a JSON value as the text of a cell.
 
-    Numbers are texts already. Objects and lists become words, since no sensor has such values.
+    Numbers are texts already. An object becomes "an object" and a list "a list", since no sensor
+    has such values; null becomes an empty text.
     """
     if value is None or isinstance(value, str):
         return value or ""

@@ -217,11 +217,12 @@ class Watch(KeptNumbers):
         self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
         by_noise: float,
     ) -> AlarmVerdict:  # fmt: skip
-        """Alarm the row if one of four numbers that judge it is rarer than the rate allows.
+        """Alarm the row if one of four measures of how unusual it is has too low a probability.
 
-        The arguments `by_...` are the probabilities that a number so large comes: the error, the
-        surprise, the sum of surprises to one side, and the size of recent errors. `middle` is the
-        forecast median.
+        `value` is the measured value and `middle` its forecast median. Each argument `by_...` is
+        the probability that chance makes a measure so large: the error |value - middle|; the
+        surprise -log(p-value); the sum of recent surprises, signed by the side of the median; the
+        mean size of recent errors. The stated rate of false alarms sets how low is too low.
         """
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0
@@ -238,9 +239,10 @@ class Watch(KeptNumbers):
         return QUIET
 
     def _in_incident(self, value: float) -> AlarmVerdict:
-        """Decide, some rows after an alarmed value, whether the level has shifted.
+        """Count a row after an alarmed value; the fourth one decides whether the level has shifted.
 
-        It has if all values since the alarm are nearer to the alarmed value than to its forecast.
+        It has if the values of all rows since the alarm are nearer to the alarmed value than to the
+        median that was forecast for it.
         """
         self._age += 1
         self._stayed += (value - self._middle) * self._sign > 0

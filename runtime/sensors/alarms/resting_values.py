@@ -37,7 +37,8 @@ class Habits(KeptNumbers):
             after_gap: Whether rows are missing just before the row, which ends a run.
 
         Returns:
-            The logarithm of the expected number of such runs per row; 0 if the value is no repeat.
+            The logarithm of the expected number of such runs per row; 0 if the value differs from
+            the one before.
         """
         if value != self._value or after_gap:
             if self._other.length or self._usual.length:
@@ -53,7 +54,10 @@ class Habits(KeptNumbers):
         return (self._other if self._present < 0 else self._usual).longer()
 
     def _end(self) -> None:
-        """End and count the run of equal values; keep the value as a habit if the run was long."""
+        """End and count the run of equal values.
+
+        If it was long, keep its value among the habits, at which the sensor often rests.
+        """
         at, other, usual = self._present, self._other, self._usual
         length = max(other.length, usual.length)
         (other if at < 0 else usual).end()

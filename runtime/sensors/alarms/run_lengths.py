@@ -49,7 +49,10 @@ class Runs(KeptNumbers):
         self.restored()
 
     def restored(self) -> None:
-        """Compute, from the counts, the logarithm of each class's chance that a run goes on."""
+        """Compute again, from changed counts, the chance that a run goes on for one more row.
+
+        The logarithms of these chances, one for each class of lengths (`class_of`), are stored.
+        """
         chance = 0.0
         for index, least in enumerate(ENDS):
             guess = N_GUESSED * max(least, INHERITED * chance)

@@ -52,7 +52,10 @@ STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2"
 
 
 class Tail(KeptNumbers):
-    """Learns the tail of a stream of numbers >= 0 in fixed memory; zeros do not move the level."""
+    """Learns how often numbers >= 0 of a stream are large, in fixed memory.
+
+    The level is learned as the number that one number in 50 exceeds; zeros do not move it.
+    """
 
     __slots__ = KEPT = STATE
 
@@ -66,7 +69,8 @@ class Tail(KeptNumbers):
         """Estimate the probability that a number is as large as this one, then learn the number.
 
         Returns:
-            The probability, between 0 and 1; 1.0 if the number is not above the level.
+            The probability, between 0 and 1; 1.0 if the number is not above the level (which one
+            number in 50 exceeds), or the level is not yet learned or too low.
         """
         n = self.n
         if n < N_REMEMBERED:

@@ -34,7 +34,7 @@ LARGEST = 1e30
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Holds a row that `rows` has accepted, until `commit` keeps it."""
+    """Holds a row that `SensorFeed.rows` has accepted, until `SensorFeed.commit` keeps it."""
 
     time: float
     value: float
@@ -153,7 +153,7 @@ class SensorFeed:
         self.notes = tuple(notes)
 
     def _told_of_pace(self, kind: Clock) -> str:
-        """Return a sentence if the time between two slots has changed since the last one; else "".
+        """Return a sentence if the slots' interval changed since the last such sentence; else "".
 
         `kind` says whether times are dates.
         """

@@ -81,7 +81,7 @@ class Repeats:
 
 
 def repeats(values: FloatArray) -> Repeats:
-    """Score every number of slots up to n / `TURNS` as the length of a season.
+    """Return a score for every number of slots up to n / 2.5 (`TURNS`) as a season's length.
 
     Args:
         values: The values of the slots, (n,), the oldest first; NaN where a slot is missing.
@@ -102,7 +102,11 @@ def repeats(values: FloatArray) -> Repeats:
 
 
 def _held(values: FloatArray, known: Array) -> FloatArray:
-    """Return the values (n,) with spikes clipped and mean 0; unless `known`, the last one stays."""
+    """Return the values (n,) with spikes clipped and mean 0, and with missing ones replaced.
+
+    Where `known` (n,) is False, the value is missing: the last known value before it takes its
+    place, or the first known one.
+    """
     low, high = np.quantile(values[known], (OUTER, 1 - OUTER))
     held: FloatArray = np.where(known, np.clip(values, low, high), 0.0)
     if not known.all():
@@ -148,14 +152,17 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats
 
 @lru_cache(maxsize=2)
 def _between(n_lags: int) -> Array:
-    """Return, for each lag, the shorter lags at the parts `WITHIN` of it, (len(WITHIN), n_lags)."""
+    """Return, for each lag from 0, the shorter lags at 0.25, 0.3, ... 0.75 times the lag.
+
+    The result has a row for each of these factors (`WITHIN`), (len(WITHIN), n_lags).
+    """
     lags = np.rint(np.outer(WITHIN, np.arange(n_lags))).astype(np.int64)
     bounded: Array = np.minimum(np.maximum(lags, 2), n_lags - 1)  # noise alone lowers the first lag
     return bounded
 
 
 def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Array]:
-    """Return the part of each mean that the mean before it does not predict, within bounds.
+    """Return the part of each mean that the mean `n_mean` slots before does not predict, clipped.
 
     Args:
         held: The values of the slots without spikes and with mean 0, (n,).
@@ -163,7 +170,8 @@ def _white(held: FloatArray, known: Array, n_mean: int) -> tuple[FloatArray, Arr
         n_mean: The number of slots of which means are taken.
 
     Returns:
-        The parts, 0 where a slot is missing, and for each whether its slots are known.
+        The parts, (n - 2 n_mean + 1,), 0 where a slot is missing; and for each of them, whether the
+        last slots of both means are known.
     """
     if n_mean > 1:
         sums = np.concatenate([[0.0], np.cumsum(held)])

@@ -90,10 +90,10 @@ class Seasons:
         return (self.n - 1 + n_slots + self._offset) % self.season.length
 
     def slip(self, time: float, n_slots: int) -> int:
-        """Return how many slots the calendar's phase at a time is ahead of the counted phase.
+        """Return how many slots the calendar's phase at a time is ahead of the phase by counting.
 
-        It is 0 if the difference is smaller than `SLIP`, and for a season that is not in the
-        calendar.
+        The result is negative if it is behind, and 0 if the two differ by fewer than 2 slots
+        (`SLIP`) or the season is not in the calendar.
 
         Args:
             time: The time of a row, in seconds since 1970.
@@ -107,12 +107,12 @@ class Seasons:
         return apart if abs(apart) >= SLIP else 0
 
     def push(self, value: float, n_missing: int, slip: int) -> None:
-        """Keep the missing slots before a row as such, and then the row's own slot.
+        """Append a NaN for each missing slot before a row, then the row's value; correct the phase.
 
         Args:
             value: The row's value; NaN if it has none.
             n_missing: The number of missing slots before the row.
-            slip: The number of slots by which the phase of the row is ahead of the counted one.
+            slip: The number of slots that are added to the phase from this row on.
         """
         ring = self._ring
         if n_missing:
@@ -125,7 +125,9 @@ class Seasons:
         self._offset += slip
 
     def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
-        """Follow changes of the pace, begin with a calendar season, and sometimes look for another.
+        """Update the season after a row; some rows trigger a search for a better one.
+
+        If the pace changed, all values are forgotten and a calendar season is taken, if any fits.
 
         Args:
             pace: The time between two slots.
@@ -190,11 +192,18 @@ class Seasons:
         return found
 
     def _first(self, pace: float, newest: float | None) -> Season:
-        """Return the first season of `_calendar`, which is the shortest; `NONE` without any."""
+        """Return the shortest season of the calendar that slots `pace` seconds apart can show.
+
+        It is `NONE` if there is none, or if `newest`, the newest slot's time, is None.
+        """
         return next(iter(self._calendar(pace, newest)), NONE)
 
     def _look(self, pace: float, newest: float | None) -> Season:
-        """Score all seasons by the values that are kept, and return the best; see `_calendar`."""
+        """Score all seasons by the values that are kept, and return the best, or `NONE`.
+
+        `pace` is the time between two slots, and `newest` the newest slot's time in seconds since
+        1970; if `newest` is None, no season of the calendar is considered.
+        """
         n = min(self._n_held, len(self._ring))
         values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
         found = repeats(values)

@@ -111,7 +111,7 @@ class SlotClock:
     def mean_pace(self) -> float:
         """Return the mean time between two slots since the pace last changed.
 
-        With fewer than `MANY` slots since then, it is `pace`.
+        With fewer than 128 slots (`MANY`) since then, it is `pace`.
         """
         n = self._n_since
         return (self.last_time - self._since) / n if n >= MANY else self.pace
@@ -124,14 +124,15 @@ class SlotClock:
     def slots(self, time: float, kind: Kind = "number") -> int:
         """Return how many slots a row at `time` comes after the newest row; at least 1.
 
-        Only the memory of refused times changes, which decides when a clock was set.
+        Only the list of refused times changes. A row before the newest one or far after it is
+        refused until enough refused times and its own follow each other at short distances.
 
         Args:
             time: The row's time.
             kind: Whether times are dates or numbers, for messages.
 
         Raises:
-            DataError: The row comes late, twice, or far ahead, and too few refused rows lead to it.
+            DataError: The row is refused, or has the newest row's time or one that is not finite.
         """
         if not math.isfinite(time):
             raise DataError(f"the time {time} is not finite; drop the row.")
@@ -155,7 +156,7 @@ class SlotClock:
         return int(min(max(1, round(step / self.pace + self._ahead)), MOST_SLOTS))
 
     def _doubt(self, time: float, step: float, kind: Kind) -> None:
-        """Refuse a row whose time leaps with DataError, unless enough refused rows lead to it.
+        """Raise DataError for a row far from the newest one, unless it follows enough refused rows.
 
         `step` is the row's time minus that of the newest row; `kind` is used in the message.
         """
@@ -169,7 +170,9 @@ class SlotClock:
         )
 
     def _is_led_to(self, time: float, step: float) -> bool:
-        """Return whether enough refused times lead to this one, each a little after the other.
+        """Return whether enough refused times and this one follow each other at short distances.
+
+        Together they must be 2 for a time after the newest row, and 3 or 8 for one before it.
 
         Args:
             time: The time of the row.
@@ -202,7 +205,7 @@ class SlotClock:
 
         Args:
             time: The row's time.
-            n_slots: The number that `slots` returned for this time.
+            n_slots: The number of slots from the newest row to this one, by `slots`.
         """
         step = time - self.last_time
         notes: list[str] = []
@@ -231,7 +234,7 @@ class SlotClock:
         return notes
 
     def _look(self) -> None:
-        """Learn from the last differences of times which pace they have, and whether it is even."""
+        """Compute `pace` and `is_irregular` from the last differences of times."""
         steps = self._differences
         pace = self._usual_step()
         like = _like(steps, pace)
@@ -250,9 +253,9 @@ class SlotClock:
     def _usual_step(self) -> float:
         """Return the median of the differences of times that are one slot long.
 
-        These are the differences like the present pace; if too few are, or too many are faster, a
-        new pace is sought at the lower quartile of the differences. If rows are missing, even most
-        of them, the differences of one slot are the shortest.
+        A difference is taken as one slot if it is 0.6 to 1.5 times the present pace. If too few
+        differences are so, or too many are shorter, those around the lower quartile of all
+        differences are taken: if rows are missing, the differences of one slot are the shortest.
         """
         steps, pace = sorted(self._differences), self.pace
         n = len(steps)
@@ -265,9 +268,10 @@ class SlotClock:
         return median_low(_like(steps, steps[(n - 1) // 4]))
 
     def _is_rounded(self, mean: float) -> bool:
-        """Return whether each row's time stays near its place in an even sequence of step `mean`.
+        """Return whether the last times are those of rows every `mean`, only rounded.
 
-        The distances from these places range over at most `ROUNDED_WITHIN` median differences.
+        They are if their distances from an even sequence with this step range over at most 1.75
+        (`ROUNDED_WITHIN`) median differences of times.
         """
         away = low = high = 0.0
         for step in self._differences:
@@ -315,5 +319,5 @@ class SlotClock:
 
 
 def _like(steps: Iterable[float], pace: float) -> list[float]:
-    """Return the differences of times that may be one slot long, with slots `pace` apart."""
+    """Return the differences of times that may be one slot long: 0.6 to 1.5 times `pace`."""
     return [step for step in steps if FASTER * pace <= step <= SLOWER * pace]

@@ -53,8 +53,9 @@ POINTS = "points"
 class LayerWalk(PointsModel):
     """Passes rows through encoder and query layers, in training and on a device.
 
-    A layer must know which places of the buffer hold points. Training gives it a mask; a device
-    form gives `Slots` when keys are computed, and no mask later.
+    A layer must know which slots of the buffer hold points. In training each call gets a mask for
+    this; on a device `encoded` gets `Slots`, which make keys that hide empty slots, and `decoded`
+    needs nothing more.
     """
 
     encoders: Sequence[Any]
@@ -62,7 +63,7 @@ class LayerWalk(PointsModel):
     embedding: Any
 
     def normal(self, rows: Tensor) -> Tensor:
-        """Return the rows as layers read them; layers in training normalise rows themselves."""
+        """Return the rows as they are; a device form normalises here where its layers do not."""
         return rows
 
     def encoded_y(self, y: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class PointsEncoder(LayerWalk):
         self.keep_points(config, {POINTS: (config.width,)})
 
     def mask_of(self, visible: Tensor) -> Tensor:
-        """Return visible (B, N), True for points that exist, in the shape that layers need."""
+        """Return visible (B, N) in the shape that the layers take as a mask: here as it is."""
         return visible
 
     def update(self, state: State, x: Tensor, y: Tensor) -> State:
@@ -160,7 +161,7 @@ class PointsEncoder(LayerWalk):
 class PointsEncoderOnDevice(LayerWalk, DeviceForm):
     """Runs a `PointsEncoder` on a device, for a fixed number of streams.
 
-    Cache: `keys_k` and `values_k` of each query layer k, in the shapes of `buffer_attention`.
+    Cache: `keys_k` (B, H, D/H + 1, N) and `values_k` (B, H, N, D/H) of each query layer k.
     """
 
     def __init__(self, model: PointsEncoder, n_streams: int):

@@ -64,8 +64,8 @@ from edgefold.train.states.point_buffer import PointBuffer, real_points
 class LbanpConfig(LatentsConfig):
     """Holds the sizes of an LBANP, and what it keeps of a point.
 
-    The state holds `capacity` points, each as the `keys` and values of every block (2 K D floats)
-    or as its embedded row (`points`, D floats), from which refresh computes keys and values again.
+    The state holds `capacity` points: with `keep` "keys" the keys and values of every block, 2 K D
+    floats a point; with "points" the embedded row, D floats, from which each refresh computes them.
     """
 
     capacity: int = 256
@@ -201,9 +201,9 @@ cache."""
 
 
 def folded_contexts(model: Lbanp) -> list[tuple[Weights, Weights]]:
-    """Return the weights of each block's keys and values, with the layer norm folded in.
+    """Return the weights of each block's keys and values, which read normalised points.
 
-    They read normalised points; the last number of each key is 0.
+    The layer norm is folded in. Each key gets one number more, a last 0, which marks a real point.
     """
     contexts = []
     for block in model.blocks:
@@ -222,7 +222,7 @@ class KeptKeys(nn.Module):
 
     Args:
         model: The trained model.
-        heads_at_once: Number of heads that one group of `Contexts` holds.
+        heads_at_once: Number of heads that attend at once: `contexts` returns groups of so many.
     """
 
     def __init__(self, model: Lbanp, heads_at_once: int):
@@ -251,7 +251,7 @@ class KeptKeys(nn.Module):
         }
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """Return the keys and values that block k reads, without the spare row of a reservoir."""
+        """Return block k's keys and values of the points, without a reservoir's spare slot."""
         starts = range(k * self.n_heads, (k + 1) * self.n_heads, self.step)
         return [
             (
@@ -263,13 +263,14 @@ class KeptKeys(nn.Module):
 
 
 class KeptPoints(nn.Module):
-    """Keeps each normalised point and a 1 in the state; biases of keys and values multiply the 1.
+    """Keeps each normalised point and a 1 in the state, from which keys and values are computed.
 
-    A place without a point holds zeros, and thus has values of 0, and keys that end with -1.
+    Their biases multiply the 1. So an empty slot, which holds zeros, gets the value 0 and a key
+    that ends with -1, the mark of an empty slot; keys of points end with 0.
 
     Args:
         model: The trained model.
-        heads_at_once: Number of heads that one group of `Contexts` holds.
+        heads_at_once: Number of heads that attend at once: `contexts` returns groups of so many.
     """
 
     def __init__(self, model: Lbanp, heads_at_once: int):
@@ -297,7 +298,7 @@ class KeptPoints(nn.Module):
         return {"points": F.pad(normal, (0, 1), value=1.0)}
 
     def contexts(self, state: State, k: int) -> Contexts:
-        """Compute the keys and values that block k reads, without the spare row of a reservoir."""
+        """Compute block k's keys and values of the points, without a reservoir's spare slot."""
         points = state["points"][:, : self.capacity]
         shape = (len(points), self.capacity, self.step, -1)
         rows = points.flatten(0, 1)
@@ -309,7 +310,10 @@ class KeptPoints(nn.Module):
 
 
 class ContextAttention(nn.Module):
-    """Lets latents attend to kept points; the last number of a query hides places without one.
+    """Lets latents attend to kept points, and to no empty slot.
+
+    The last number of a key is 0 for a point and -1 for an empty slot; that of a query is so large
+    that an empty slot gets no weight.
 
     Args:
         layer: The trained attention.
@@ -343,9 +347,10 @@ class ContextAttention(nn.Module):
         return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
 
     def _hiding(self, keys: Tensor) -> Tensor:
-        """Return a matrix (B, heads, D/H + 1, D/H + 1) that completes the queries.
+        """Return a matrix (B, heads, D/H + 1, D/H + 1) by which queries are multiplied.
 
-        A query times this matrix has the score of the first point subtracted from its last number.
+        It subtracts a query's score with the key of slot 0 from the query's last number, so that
+        an empty slot has this score less `NEGLIGIBLE`. Keys are (B, heads, N, D/H + 1).
         """
         return self.same - keys[:, :, :1].mT * self.last
 
@@ -368,7 +373,7 @@ class ContextAttention(nn.Module):
 
 
 class LbanpBlockOnDevice(nn.Module):
-    """Runs one block of latents on a device; `start` are the first block's latents, else None."""
+    """Runs a block of latents on a device; `start` (B*L, D) are the first block's, else None."""
 
     def __init__(self, block: LbanpBlock, n_streams: int, start: Tensor | None):
         super().__init__()

@@ -84,8 +84,8 @@ class RetreeverConfig:
         full: Whether a query reads all leaves instead of searching. Set at export it makes
             ReTreever-Full of a trained model, whose weights serve both; set in training it is plain
             cross attention, and the tree is not trained.
-        reward: Reward by which the search is trained: the log-likelihood of a target, or with
-            classes whether the right one has the largest score.
+        reward: Reward by which the search is trained: "likelihood", the log-likelihood of a target,
+            or "accuracy", with classes: 1 if the right class has the largest score, else 0.
         rl_weight, ca_weight, entropy_weight: Weights in the loss, lambda_RL, lambda_CA and alpha of
             section 3.5.
         dropout: Share of each layer's output that is dropped in training.
@@ -159,9 +159,9 @@ class Tree(NamedTuple):
 class Retreever(PointsModel):
     """Keeps embedded points in a buffer; its cache is the tree that queries search.
 
-    State, per stream: `points` (B, capacity, D), and `places` (B, capacity, P), by which leaves are
-    sorted, unless they come in order of arrival. Cache: `level_0` (leaves), `level_1` and so on,
-    keys and values of the nodes, (B, n, 2D); `count` (B,).
+    State, per stream: `points` (B, capacity, D), and `places` (B, capacity, P), the inputs or their
+    projection, by which leaves are sorted; without `places` they come in order of arrival. Cache:
+    `level_0` (leaves), `level_1` and so on, keys and values of the nodes, (B, n, 2D); `count` (B,).
     """
 
     name = "retreever"
@@ -218,7 +218,7 @@ class Retreever(PointsModel):
         return self._answer(self.embedding.queries(x), tree)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """Return the nodes that queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return the nodes that queries at x (B, M, X) meet in a search; not used with `full`."""
         levels = [cache[f"level_{level}"] for level in range(self.n_levels)]
         queries = self.tree.queries(self.embedding.queries(x))
         n_leaves = cache[COUNT].clamp(max=self.capacity)
@@ -285,7 +285,7 @@ class Retreever(PointsModel):
     # Parts ----------------------------------------------------------------------------------------
 
     def places(self, x: Tensor) -> Tensor:
-        """Return the numbers (..., P) by which points at x (..., X) are sorted."""
+        """Return the numbers (..., P) that sort points: x (..., X) itself or its projection."""
         return x @ self.projection if self.config.order == "projection" else x
 
     def _tree_of(self, x: Tensor, y: Tensor, mask: Tensor | None, noise: Noise = no_noise) -> Tree:
@@ -298,7 +298,10 @@ class Retreever(PointsModel):
     def _tree(
         self, points: Tensor, places: Tensor | None, visible: Tensor, noise: Noise = no_noise
     ) -> Tree:
-        """Make the tree of points (B, N, D) where visible (B, N), sorted by places (B, N, P)."""
+        """Make the tree of points (B, N, D) that are visible (B, N), sorted by places (B, N, P).
+
+        `places` is None in order of arrival; `noise` applies dropout, in training.
+        """
         for layer in self.encoder:
             points = layer(points, visible, noise)
         n_leaves = visible.sum(-1)
@@ -355,7 +358,7 @@ class RetreeverOnDevice(DeviceForm):
         return state[COUNT].clamp(max=self.capacity)
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
-        """Return the nodes that queries at x (B, M, X) read, where they do not read all leaves."""
+        """Return the nodes that queries at x (B, M, X) meet in a search; not used with `full`."""
         return self._search(cache, self._queries(self.embedding(x.reshape(-1, self.n_inputs))))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -387,8 +390,8 @@ class TreeOnDevice(RetreeverOnDevice):
     keys and values of the nodes of level k; `count` (B,), the number of points. An update returns
     one row of each tensor of nodes, and its place.
 
-    n is a multiple of the branching; with a reservoir there are `branching` more places, which
-    nothing reads.
+    n is a multiple of the branching. With a reservoir there are `branching` more places, into which
+    an update writes when the point is not kept; nothing reads them.
     """
 
     def __init__(self, model: Retreever, n_streams: int):

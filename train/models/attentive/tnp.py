@@ -145,7 +145,8 @@ def _embedding(model: Tnp, shift: Tensor) -> FourierOnDevice | TokensOnDevice:
 class TnpOnDevice(SharedLayers, PointsEncoderOnDevice):
     """Runs a TNP on a device, for a fixed number of streams.
 
-    Its points include the bias of the first layer's `out`, as `postnorm_layers` describes.
+    The points in its state are embeddings plus the bias of the first layer's `out`, which the layer
+    would else have to add (`postnorm_layers`).
     """
 
     def __init__(self, model: Tnp, n_streams: int):

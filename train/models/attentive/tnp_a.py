@@ -62,8 +62,8 @@ class TnpA(TnpD):
     def _visible(mask: Tensor, n_targets: int) -> Tensor:
         """Return True where a target row may attend to a token, else False, (B, 1, 2M, N + M).
 
-        The rows are M given targets, then the same M as asked. The tokens are N points, of which
-        the mask (B, N) shows the real ones, then the given targets.
+        The rows are M targets with their true y, then the same M with y = 0, which are predicted.
+        The tokens are N points, real where the mask (B, N) is True, then the M with true y.
         """
         square = mask.new_ones(n_targets, n_targets)
         among = torch.cat([square.tril(), square.tril(-1)]).expand(len(mask), -1, -1)

@@ -35,7 +35,7 @@ from edgefold.train.layers.device_layers import (
 
 
 class BlockLayers(NamedTuple):
-    """Holds the layers of one block by which the latents L_I read the block's result."""
+    """Holds one block's layers that update L_I, the latents which pass from block to block."""
 
     block_attention: Attention
     block_ff: FeedForward
@@ -113,14 +113,14 @@ class CmabModel(StreamingModel):
 class CmabOnDevice(nn.Module):
     """Runs all layers of block k on a device.
 
-    In the first block, the queries and the latents to which it adds are learned, so they are
-    constants.
+    The latents L_I before the first block are learned, so that they and their queries are
+    constants of the device form.
 
     Args:
         model: The trained model.
         k: Number of the block.
-        context_out: Weight of the attention's output layer, which reads the attended points,
-            (features, D), in float64.
+        context_out: Weight (features, D), in float64, of the output layer of the attention to the
+            points. It reads `features` numbers a latent: those of all H heads side by side.
         n_streams: B, the number of streams.
         dtype: Type of the constants.
     """
@@ -162,7 +162,8 @@ class CmabOnDevice(nn.Module):
         """Return the latents L_I after this block, (B*L, D).
 
         Args:
-            attended: Result of the attention to the points for each latent, (B*L, features).
+            attended: What each latent L_B reads from the points by all heads, before the output
+                layer, (B*L, features).
             hidden: L_I before this block, (B*L, D); None for the first one.
         """
         latents = self.context_ff(self.context_out(attended))

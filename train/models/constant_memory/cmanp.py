@@ -66,7 +66,7 @@ from edgefold.train.states.running_attention import (
 
 @dataclass(frozen=True, slots=True)
 class CmanpConfig(LatentsConfig):
-    """Holds the sizes of a CMANP: L_B and L_I (`cmab`) have `n_latents` rows each.
+    """Holds the sizes of a CMANP: each set of latents (`cmab`) has `n_latents` rows.
 
     With `half_lives` the latents forget, each by one of the half-lives in turn: a point weighs half
     as much after so many further points, and 0 means never to forget. Then the order of points
@@ -158,12 +158,12 @@ class Cmanp(CmabModel, RunningLatentsModel):
         return scores, values
 
     def merge(self, left: State, right: State) -> State:
-        """Return the state after the points of both streams, of a model that forgets nothing."""
+        """Return the state that knows the points of both states, of a model without half-lives."""
         assert not self.forgets, "a state does not tell how many points it has learned"
         return merged(left, right)
 
     def refresh(self, state: State) -> Cache:
-        """Compute the blocks from their attention to the points; return the query layers' cache."""
+        """Run all blocks on the attention to the points that the state holds; return the cache."""
         attended = join_heads(state["attended"].transpose(0, 1))  # (K, B, L, D)
         return self.cache_of(self.block_outputs(self.context_attention.out(attended)))
 
@@ -202,7 +202,7 @@ class CmanpOnDevice(RunningLatentsOnDevice):
         self.output = GaussianOutput(model.head_down, model.outputs)
 
     def refresh(self, state: State) -> Cache:
-        """Compute the blocks from their attention to the points; return the query layers' cache.
+        """Run all blocks on the attention to the points that the state holds; return the cache.
 
         It goes block by block, though the first phase of all blocks could run as one batch: a
         block's tensors stay in a core's cache, and the largest (the attention weights) exist once.

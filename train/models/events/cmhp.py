@@ -139,9 +139,10 @@ class MixtureModel(EventModel):
 class Cmhp(CmabModel, MixtureModel):
     """Predicts the next event by K constant-memory attention blocks and a mixture of log-normals.
 
-    State, per stream: `attended` (B, K, H, L, D/H) and `log_count` (B, K, H, L, 1), the running
-    attention; the mixture that was predicted last, by which the coming event is scored; in the
-    published form `ticks` (B,), the present time.
+    State, per stream: `attended` (B, K, H, L, D/H), the average of the events' values that each
+    latent attends to, and `log_count` (B, K, H, L, 1), the logarithm of its sum of weights; the
+    mixture that was predicted last, by which the coming event is scored; in the published form
+    `ticks` (B,), the present time.
     """
 
     name = "cmhp"
@@ -239,7 +240,8 @@ class Cmhp(CmabModel, MixtureModel):
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
 
-        The columns are gap and mark; the mask changes nothing.
+        The columns are gap and mark. `mask` is not used: real events come first in a row, and none
+        depends on later ones.
         """
         gap, mark, _ = self.read(events)
         aged = gap.clamp(max=LONGEST_GAP)
@@ -298,9 +300,10 @@ class CmhpOnDevice(MixtureModel):
 
     @staticmethod
     def _context_out(model: Cmhp) -> Tensor:
-        """Return the weights by which blocks read their attention, (K, H * (D/H + 1), D).
+        """Return the weights of each block's output layer of attention, (K, H * (D/H + 1), D).
 
-        Each head's last row reads the logarithm of its sum of weights.
+        They read D/H averages of each head and, by the head's last row, the logarithm of the
+        head's sum of attention weights.
         """
         by_head = exact(model.context_attention.out)[0].unflatten(1, (model.config.n_heads, -1))
         counts = model.count_layer.weight.double()[:, :, None]  # (K, H, 1, D)
@@ -336,7 +339,7 @@ class CmhpOnDevice(MixtureModel):
 
 
 class PublishedCmhpOnDevice(CmhpOnDevice):
-    """Runs a CMHP that weighs all events alike on a device; its sums are consolidated."""
+    """Runs a CMHP that weighs all events alike on a device; `consolidate` keeps its sums exact."""
 
     consolidate_every = CONSOLIDATE_EVERY
     time_weight: Tensor

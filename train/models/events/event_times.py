@@ -24,7 +24,9 @@ PERIODS = (1.0, 2.0**14)
 
 
 class EventTimes(nn.Module):
-    """Computes the angles of a time, for periods that are spread evenly in their logarithms.
+    """Computes the angles 2 pi time / period of a time, for P periods from `PERIODS`.
+
+    They are powers of two of ticks, spread about evenly in their logarithms.
 
     Args:
         n_periods: P, the number of periods.
@@ -55,5 +57,5 @@ class EventTimes(nn.Module):
 
     @staticmethod
     def along(gap: Tensor) -> Tensor:
-        """Return the times in ticks, (B, N), of events with these gaps (B, N) in scaled units."""
+        """Return times in ticks, (B, N): the running sums of gaps (B, N) in scaled units."""
         return (gap * TICKS).round().long().cumsum(1)

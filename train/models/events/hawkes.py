@@ -67,7 +67,8 @@ class HawkesConfig:
 class Hawkes(EventModel):
     """Predicts the next event by a Hawkes process with exponential kernels.
 
-    State: `excitation` (B, K, D), the E of this module right after the last event.
+    State: `excitation` (B, K, D), right after the last event: how much earlier events add to the
+    intensity of each mark, in the part that falls with each decay.
     """
 
     name = "hawkes"
@@ -131,7 +132,8 @@ class Hawkes(EventModel):
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
 
-        The columns are gap and mark; the mask changes nothing.
+        The columns are gap and mark. `mask` is not used: real events come first in a row, and none
+        depends on later ones.
         """
         gap, mark, _ = self.read(events)
         stays = torch.exp(-softplus(self.raw_decay) * gap[..., None])[..., None, :]  # (B, N, 1, D)

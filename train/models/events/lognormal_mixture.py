@@ -67,7 +67,10 @@ class MarkedLogNormals(nn.Module):
         return self.mixture(self.linear(features))
 
     def mixture(self, numbers: Tensor) -> Mixture:
-        """Return the mixture that the linear layer's numbers (..., 3 C + K) stand for."""
+        """Return the mixture from a linear layer's numbers (..., 3 C + K).
+
+        They are log weights, means and log stds of C components, and K scores of the marks.
+        """
         weights, means, log_stds, marks = numbers.split(self.sizes, -1)
         marks = marks[..., None, :]
         if self.dependent:
@@ -105,9 +108,9 @@ def mark_probabilities(mixture: Mixture) -> Tensor:
 
 
 def sought(levels: Sequence[float]) -> Tensor:
-    """Return the numbers from which `gap_quantiles` reads its Q levels, (2, Q).
+    """Turn Q levels into the argument `levels` of `gap_quantiles`, (2, Q).
 
-    They are 2 level - 1, and the quantiles of the standard normal distribution at the levels.
+    Row 0 is 2 level - 1; row 1 is the quantile of the standard normal distribution at the level.
     """
     exact = torch.tensor(levels, dtype=torch.float64)
     return torch.stack([2 * exact - 1, torch.special.ndtri(exact)]).float()
@@ -122,7 +125,8 @@ def gap_quantiles(mixture: Mixture, levels: Tensor) -> Tensor:
 
     Args:
         mixture: Mixture of C components.
-        levels: Levels as `sought` returns them, (2, Q).
+        levels: Row 0: 2 level - 1; row 1: the standard normal quantile of the level, (2, Q); see
+            `sought`.
     """
     means, log_stds = mixture["means"], mixture["log_stds"]
     weights = mixture["log_weights"].exp()[..., None]  # (..., C, 1)

@@ -120,7 +120,8 @@ class Poisson(EventModel):
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
 
-        The columns are gap and mark; the mask changes nothing.
+        The columns are gap and mark. `mask` is not used: real events come first in a row, and none
+        depends on later ones.
         """
         gap, mark, _ = self.read(events)
         came, gap = self._one_of(mark), gap[..., None]
@@ -137,7 +138,8 @@ class Poisson(EventModel):
     def _posterior(self, counts: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
         """Return the parameters of the rates' gamma distributions after some events.
 
-        They are the shapes a_k + n_k, (..., K), and the time b + T that all rates share, (..., 1).
+        They are the shapes, which are `counts` plus those of the prior, (..., K), and the time that
+        all rates share, `time` plus that of the prior, (..., 1).
         """
         return softplus(self.raw_counts) + counts, softplus(self.raw_time) + time
 
@@ -163,8 +165,8 @@ class Poisson(EventModel):
 def _less_one(power: Tensor) -> Tensor:
     """Return exp(power) - 1 of positive powers, accurate also where ONNX computes it.
 
-    ONNX writes expm1 as that difference. For a power of 3e-4, which a thousand events leave, the
-    difference keeps only four digits.
+    In ONNX expm1 becomes exp(power) - 1, which keeps only four digits where the power is 3e-4, as
+    after a thousand events.
     """
     half = torch.tanh(power.clamp(max=1.0) / 2)
     return torch.where(power < 1.0, 2 * half / (1 - half), torch.exp(power) - 1)

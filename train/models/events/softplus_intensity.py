@@ -117,8 +117,8 @@ class SoftplusIntensity(nn.Module):
     def log_density(self, a: Tensor, gap: Tensor, mark: Tensor) -> Tensor:
         """Return the log-likelihood in nats, (...), of events of these gaps and marks.
 
-        Gaps are (...), in scaled units; marks are (...), int64; a (..., K) comes from the event
-        before.
+        Gaps are (...), in scaled units; marks are (...), int64; a (..., K) is the model's output
+        after the event before.
         """
         rate = self.rates(a, gap).gather(-1, mark[..., None])[..., 0]
         return rate.log() - self.expected(a, gap)

@@ -167,8 +167,8 @@ class Thp(EventModel):
             k: Number of the layer.
             hidden: Rows of the events before the layer, (B, N, D).
             scores: Scores of all n events that are attended to, (B, H, N, n).
-            values: Values of these events in one or more tensors (B, H, n_i, D/H), the n_i of sum
-                n.
+            values: Values of these n events, (B, H, n, D/H), in one tensor or in several that
+                follow each other along the events' axis.
         """
         silent = torch.zeros_like(scores[..., :1])
         weights = torch.softmax(torch.cat([scores, silent], -1), -1)
@@ -219,7 +219,8 @@ class Thp(EventModel):
     def event_log_likelihood(self, events: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the log density (B, N), in nats, of events (B, N, 2), each given those before.
 
-        The columns are gap and mark; the mask changes nothing.
+        The columns are gap and mark. `mask` is not used: real events come first in a row, and none
+        depends on later ones.
         """
         gap, mark, _ = self.read(events)
         seen = gap[:, :-1].clamp(max=LONGEST_GAP)
@@ -234,7 +235,8 @@ class Thp(EventModel):
     def _along(self, k: int, hidden: Tensor, turns: tuple[Tensor, Tensor], ticks: Tensor) -> Tensor:
         """Return the rows `hidden` (B, N, D) of whole sequences after layer k, chunk by chunk.
 
-        `turns` is as in `attended`; `ticks` (B, N) are the times of the events.
+        `turns` are the cosines and sines from `turned`, which rotate queries and keys; `ticks` (B,
+        N) are the times of the events.
         """
         query, key, value = self.attended(k, hidden, turns)
         rates, n_events = self.log_rates[k].exp()[:, None, None], hidden.shape[1]

@@ -90,10 +90,10 @@ class SampledConfig(CanpConfig):
 class AttentiveProcess(NeuralProcess, PointsModel):
     """Predicts targets that attend to the points of the context; a base class.
 
-    State, per stream, with a slot for each point: `points` (B, slots, 7, D), the rows that belong
-    to each (see `attentive_layers`), and their `count`; with bootstraps `raw` (B, slots, X + Y),
-    the points themselves; with samples `seed` (B,). Cache: keys, values and weights of the cross
-    attention; `hidden` (B, S, D), the share of the pooled encodings in the decoder's first layer.
+    State, per stream, with a slot for each point: `points` (B, slots, 7, D), the 7 rows kept of
+    each (`N_KEPT`), and their `count`; with bootstraps `raw` (B, slots, X + Y), the points
+    themselves; with samples `seed` (B,). Cache: `keys`, `values` and `log_weight`, to which targets
+    attend; `hidden` (B, S, D), what the pooled encodings add to the decoder's first layer.
     """
 
     training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
@@ -108,9 +108,9 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         self.ordered |= bootstraps  # a bootstrap's draws depend on the places of points
 
     def raw_rows(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of the row that keeps a point itself, by tensor name.
+        """Return the name and shape of the state tensor's row that keeps x and y of a point.
 
-        It is empty without bootstraps: only they need this row.
+        The dictionary is empty without bootstraps, since only they need this row.
         """
         return {"raw": (self.n_inputs + self.n_outputs,)} if self.sampling == "bootstrap" else {}
 
@@ -132,9 +132,10 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         return self.decoder.part(self.encoders.at(cache, x)) + self.decoder.inputs(x)
 
     def at_once(self, x: Tensor, y: Tensor, mask: Tensor) -> Context:
-        """Return the encoders' context of points x (B, N, X), y (B, N, Y), for training.
+        """Return the rows kept of points x (B, N, X), y (B, N, Y), and their weights, for training.
 
-        The mask (B, N) is True for real points.
+        Rows are (B, N, N_KEPT, D); the weight (B, N) of a point is 1 where the mask (B, N) is True,
+        else 0.
         """
         return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
 
@@ -160,8 +161,8 @@ class AttentiveOnDevice(DeviceForm):
 
     State, per stream: the rows of points named in `ROWS`, each (B, slots, D), and their `count`,
     with samples also `seed`. Cache: `keys` (B, H, D/H + 1, slots) and `values` (B, H, slots, D/H);
-    `hidden` (B, 1, D), or (B, 1, S, D) with a latent, the share of path 2 in the decoder's first
-    layer.
+    `hidden` (B, 1, D), or (B, 1, S, D) with a latent, what the pooled encoding of the context adds
+    to the decoder's first layer.
     """
 
     of_latent: Tensor
@@ -229,11 +230,11 @@ class AttentiveOnDevice(DeviceForm):
         }
 
     def pooled(self, rows: Tensor, weight: Tensor) -> Tensor:
-        """Average the rows of each context and return the hidden layer after it, (contexts, D).
+        """Average the rows of each context and apply a linear layer with ReLU: (contexts, D).
 
         Args:
             rows: Rows of all points of all contexts, (contexts*slots, D).
-            weight: Number of times that each row counts, one for each row in any shape.
+            weight: Number of times that each row counts, as contexts*slots numbers in any shape.
         """
         weight = weight.reshape(-1, 1, self.n_slots)
         total = (weight @ rows.view(len(weight), self.n_slots, -1))[:, 0]

@@ -48,9 +48,9 @@ FOUND = ("keys", "values", "log_weight")
 
 
 def log_weight(weight: Tensor) -> Tensor:
-    """Return numbers for scores, (..., 1, 1, N), that make points count `weight` (..., N) times.
+    """Return log(weight), (..., 1, 1, N), which is added to scores of attention to N points.
 
-    They are added to the scores.
+    Each point then counts `weight` (..., N) times; with a weight of 0 it is hidden.
     """
     logs = torch.where(weight > 0, torch.log(weight.clamp(min=UNSEEN)), HIDDEN)
     return logs[..., None, None, :]
@@ -59,8 +59,9 @@ def log_weight(weight: Tensor) -> Tensor:
 def filled(points: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Fill the empty places of a buffer's points (B, N, ...); return points and weights (B, N).
 
-    A place holds a point where visible (B, N) is True. Empty ones become copies of the first point
-    and count `UNSEEN` times: scores lie that far below a real one, and no weight is denormal.
+    A place holds a point where visible (B, N) is True, and has the weight 1. Empty ones become
+    copies of the first point with the tiny weight `UNSEEN`, so that attention ignores them, and no
+    weight becomes a denormal number.
     """
     shown = visible.reshape(*visible.shape, *(1,) * (points.ndim - 2))
     return torch.where(shown, points, points[:, :1]), visible.float().clamp(min=UNSEEN)
@@ -91,7 +92,7 @@ class ResidualAttention(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, log_weight: Tensor) -> Tensor:
         """Attend from queries q (..., M, D) to keys k and values v (..., N, D): return (..., M, D).
 
-        `log_weight` (..., 1, 1, N) is that of the function `log_weight`.
+        `log_weight` (..., 1, 1, N) is added to the scores: the logarithm of each point's weight.
         """
         heads = [*(split_heads(rows, self.n_heads) for rows in (q, k, v)), log_weight]
         lead = torch.broadcast_shapes(*(part.shape[:-3] for part in heads))
@@ -103,7 +104,7 @@ class ResidualAttention(nn.Module):
         return self.after(q, join_heads(attended.unflatten(0, lead)))
 
     def after(self, q: Tensor, attended: Tensor) -> Tensor:
-        """Apply the rest of the layer to queries and what they attended to: (..., M, D) each."""
+        """Return the layer's output from queries and what they attended to, all (..., M, D)."""
         rows = self.norm(q + attended)
         finished: Tensor = self.out_norm(rows + torch.relu(self.out(rows)))
         return finished
@@ -118,13 +119,13 @@ class EncoderPath(nn.Module):
         self.attention = ResidualAttention(width, n_heads)
 
     def points(self, points: Tensor) -> list[Tensor]:
-        """Return query, key and value of each of the points (..., X + Y), each (..., D)."""
+        """Return self-attention's query, key and value of points (..., X + Y), each (..., D)."""
         rows, of = torch.relu(self.embed(points)), self.attention
         return [of.q(rows), of.keys(rows), of.v(rows)]
 
 
 class AttentiveEncoders(nn.Module):
-    """Holds both encoders: targets attend to path 1; path 2 gives one row of `n_pooled` numbers."""
+    """Encodes points twice: in rows that targets attend to, and in one of `n_pooled` numbers."""
 
     def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
         super().__init__()
@@ -143,11 +144,11 @@ class AttentiveEncoders(nn.Module):
         )
 
     def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Return rows (B, N, N_KEPT, D), 0 where mask (B, N) is False, and weights (B, N)."""
+        """Return rows (B, N, N_KEPT, D) and weights (B, N), both 0 where mask (B, N) is False."""
         return masked(rows, mask), mask.float()
 
     def found(self, points: Tensor, weight: Tensor) -> Cache:
-        """Return the keys, values and weights to which targets attend.
+        """Return the keys, values and log-weights of the points, to which targets attend.
 
         Args:
             points: Rows kept of the points, (..., N, N_KEPT, D); zeros in places without a point.
@@ -155,8 +156,8 @@ class AttentiveEncoders(nn.Module):
                 A weight below 1 marks a place without a point.
 
         Returns:
-            `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Without any point values
-                are 0: the prior.
+            `keys` and `values` (..., N, D), `log_weight` (..., 1, 1, N). Values of places without
+                a point are 0; a context without points gives the prior.
         """
         q, k, v, keys = (points[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
         logs = log_weight(weight)
@@ -167,7 +168,8 @@ class AttentiveEncoders(nn.Module):
     def pooled(self, points: Tensor, weight: Tensor) -> Tensor:
         """Encode the context as one vector, a mean over its points: (..., 1, n_pooled).
 
-        `points` are the points' kept rows and `weight` is how often each counts, as in `found`.
+        `points` (..., N, N_KEPT, D) are the rows kept of each point; `weight` (..., N) is how often
+        each counts, below 1 in places without a point.
         """
         q, k, v = (points[..., row, :] for row in (3, 4, 5))
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
@@ -181,7 +183,10 @@ class AttentiveEncoders(nn.Module):
         return queries
 
     def at(self, context: Cache, x: Tensor) -> Tensor:
-        """Attend from targets x (..., M, X) to a context as `found` returns it: (..., M, D)."""
+        """Let targets x (..., M, X) attend to the keys and values in `context`: (..., M, D).
+
+        The function `found` makes the context from points.
+        """
         return self.cross.attend(self.queries(x), *(context[name] for name in FOUND))
 
 
@@ -203,7 +208,7 @@ def norm_on_device(norm: LayerNorm) -> LayerNorm:
 
 
 class ResidualAttentionOnDevice(nn.Module):
-    """Attends in the published form to the rows (B*N, D) of a buffer, on a device.
+    """Attends, as `ResidualAttention` does, to the rows (B*N, D) of a buffer, on a device.
 
     Args:
         layer: The trained layer.
@@ -223,22 +228,25 @@ class ResidualAttentionOnDevice(nn.Module):
         self.norm, self.out_norm = norm_on_device(layer.norm), norm_on_device(layer.out_norm)
 
     def forward(self, rows: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Attend from rows (rows, D) to keys and values: return (rows, D)."""
+        """Let rows (B*rows, D) attend to keys and values; return the layer's output (B*rows, D).
+
+        Keys are (B, H, D/H + 1, N), values (B, H, N, D/H).
+        """
         attended = self.kernel.attended(self.kernel.queries(rows), keys, values)
         return self.after(self.residual(rows) + attended)
 
     def after(self, total: Tensor) -> Tensor:
-        """Apply the rest of the layer to queries plus what they attended to, (rows, D)."""
+        """Return the layer's output from `total`, queries plus what they attended to, (rows, D)."""
         hidden = self.norm(total)
         return self.out_norm(hidden + torch.relu(self.out(hidden)))
 
     def among(self, rows: Tensor, slots: Slots) -> Tensor:
-        """Let the rows (B*N, D) of each stream attend to those that `slots` shows: (B*N, D)."""
+        """Let the rows (B*N, D) of each stream attend to those of slots with a point: (B*N, D)."""
         return self(rows, *self.kernel.keys_values(rows, slots))
 
 
 class EmbeddingsOnDevice(nn.Module):
-    """Computes the three rows that a device keeps of each point, named in `ROWS`."""
+    """Computes the three embeddings of a point that a device keeps: two of (x, y), one of x."""
 
     def __init__(self, paths: tuple[EncoderPath, EncoderPath], of_inputs: Weights, n_outputs: int):
         super().__init__()
@@ -251,7 +259,7 @@ class EmbeddingsOnDevice(nn.Module):
         self.second = nn.ModuleList(Affine(own[1]) for own in layers)
 
     def forward(self, points: Tensor) -> list[Tensor]:
-        """Return the three rows `ROWS` of points (rows, X + Y), each (rows, D)."""
+        """Return the embeddings of points (rows, X + Y), each (rows, D), in the order of `ROWS`."""
         *halves, of_x = torch.relu(self.first(points)).chunk(3, -1)
         pairs = zip(self.second, halves, strict=True)
         return [*(torch.relu(layer(half)) for layer, half in pairs), of_x]

@@ -85,11 +85,11 @@ class Draws(NamedTuple):
 
 
 class BootstrappedProcess(AttentiveProcess):
-    """Predicts as BANP: the decoder also reads the encoding of a bootstrap.
+    """Predicts as BANP, by a decoder that reads encodings of the context and of one bootstrap.
 
-    Cache: keys, values and weights of the cross attention, whose values are (B, 1 + S, slots, D),
-    first those of the context itself; and `hidden` (B, S, 1, D), the share of the pooled encodings
-    in the decoder's first layer.
+    Cache: `keys`, `values` (B, 1 + S, slots, D), first those of the context itself, and
+    `log_weight`, to which targets attend; what the pooled encodings add to the decoder's first
+    layer: `base` (B, 1, 1, D) without bootstraps and `hidden` (B, S, 1, D) with each of them.
     """
 
     def refresh(self, state: State) -> Cache:
@@ -128,8 +128,12 @@ class BootstrappedProcess(AttentiveProcess):
     ) -> Tensor:
         """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper.
 
-        The arguments are those of `_cache_of`, with an axis of 1 after B, and inputs x and outputs
-        y in the place of `raw`.
+        Args:
+            points: Rows that are kept of each point, (B, 1, N, N_KEPT, D).
+            x: Inputs of the points, (B, 1, N, X).
+            y: Outputs of the points, (B, 1, N, Y).
+            weight: 1 for each real point, 0 for the empty places after them, (B, 1, N).
+            draws: Draws of the bootstraps.
         """
         resampled = draws.counts
         context = self.encoders.found(points, resampled)
@@ -167,12 +171,15 @@ class BootstrappedProcess(AttentiveProcess):
         return self.query(self._whole(x, y, mask, draws), x_target)
 
     def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:
-        """Return the cache of the context of a batch: x (B, N, X), y (B, N, Y), mask (B, N)."""
+        """Return the cache of a context x (B, N, X), y (B, N, Y) and its bootstraps by `draws`.
+
+        The mask (B, N) is True for real points.
+        """
         points, weight = self.at_once(x, y, mask)
         return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, draws)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the published loss: that with bootstraps, plus that without."""
+        """Return the published loss, (): that of predictions with bootstraps, plus that without."""
         points = AllPoints.of(batch)
         x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
         seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
@@ -270,7 +277,7 @@ class BanpOnDevice(AttentiveOnDevice):
     def bootstrapped_points(self, state: State, visible: Tensor, slots: Slots) -> Tensor:
         """Return the points of each bootstrap's context, (B, S, N, X + Y): section 4.1.
 
-        `visible` (B, N) is True where a slot holds a point; `slots` are the same, for attention.
+        `visible` (B, N) is True where a slot holds a point; `slots` is the same for attention.
         """
         counts = bootstrap_counts(visible, state[SEED], self.n_samples)  # (B, S, N)
         of_cross, of_pooled, of_x = (state[name].flatten(0, 1) for name in ROWS)
@@ -326,7 +333,7 @@ class BanpOnDevice(AttentiveOnDevice):
         return layer.after((attended + residual).flatten(0, 2))
 
     def exponentials(self, scores: Tensor) -> Tensor:
-        """Return what the function `exponentials` gives for scores, with this type's `least`."""
+        """Return exp(scores - the largest of a row), (B, H, rows, N), at least exp(self.least)."""
         return exponentials(scores, self.least)
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:

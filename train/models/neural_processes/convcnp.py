@@ -80,7 +80,7 @@ class ConvCnpConfig:
 
     @property
     def n_nodes(self) -> int:
-        """Return G, the number of nodes along an axis: a multiple of what the UNet can halve."""
+        """Return G, the nodes along an axis: the least fitting multiple of 2^n_halvings."""
         span = self.input_high - self.input_low + 2 * self.margin
         multiple: int = 2**self.n_halvings
         return math.ceil(span * self.points_per_unit / multiple) * multiple
@@ -89,8 +89,9 @@ class ConvCnpConfig:
 class UNet(nn.Module):
     """Maps (B, C, *grid) to (B, 2C, *grid) by the UNet of Gordon et al. (2020, appendix).
 
-    Convolutions of stride 2 lead down, transposed ones up; each level's input joins its output. The
-    channels double at every second level.
+    Convolutions of stride 2 lead down, transposed ones up. On the way up each level's result is
+    joined with the channels that the same level had on the way down. The channels double at every
+    second level.
     """
 
     def __init__(self, n_axes: int, channels: int, n_halvings: int, kernel: int):
@@ -129,8 +130,9 @@ class UNet(nn.Module):
 class ConvCnp(StreamingModel):
     """Predicts from a grid on which points add up: SetConv, UNet, SetConv.
 
-    State: `sums` (B, 1 + Y, *grid), the density of points and the signals of outputs. Cache: `told`
-    (B, 2Y, *grid), the output of the UNet: the nodes' shares of means and deviations.
+    State: `sums` (B, 1 + Y, *grid), at each node the sum of the points' Gaussian weights, then
+    their sums times each output. Cache: `told` (B, 2Y, *grid), the output of the UNet: at each node
+    the number for the mean, then that for the deviation, of each output.
     """
 
     nodes: Tensor
@@ -245,7 +247,11 @@ class ConvCnp(StreamingModel):
 
 
 class ConvCnpOnDevice(DeviceForm):
-    """Runs a ConvCNP on a device; its state is the sums of `running_sums`, (B, 1 + Y, *grid)."""
+    """Runs a ConvCNP on a device.
+
+    State: `recent_sums`, `base_sums` and `rest_sums`, each (B, 1 + Y, *grid): the sums of the last
+    points, those of older points, and what float32 rounds off. They add up to the model's `sums`.
+    """
 
     consolidate_every = CONSOLIDATE_EVERY
 

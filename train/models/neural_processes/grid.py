@@ -28,7 +28,8 @@ from edgefold.train.published import as_published
 def _presets(config: type[Any], **samples: int) -> Mapping[str, Any]:
     """Return two presets: "paper", the published size, and "small", which trains in minutes.
 
-    Two cores suffice for "small". `config` is the class of settings, `samples` more of its fields.
+    Two cores suffice for "small". `config` is the class of settings; `samples` are fields of it,
+    such as `n_samples`, that only "small" changes.
     """
     return {"small": config(width=64, **samples), "paper": config()}
 
@@ -79,7 +80,7 @@ class Anp(AttentiveProcess):
 
 
 class Banp(BootstrappedProcess):
-    """Predicts as the bootstrapping attentive neural process (BANP), in the paper's two stages."""
+    """Predicts as the bootstrapping attentive NP (BANP): it resamples points, then residuals."""
 
     name = "banp"
     sampling = "bootstrap"

@@ -51,8 +51,8 @@ class NeuralProcess(StreamingModel):
     (`context`), and pool these to the second encoding (`pooled`), (B, 1, D), or (B, 1, 2D) for a
     latent.
 
-    Cache: `hidden` (B, S, D), the share of the encodings in the decoder's first layer, and the
-    tensors that a subclass adds.
+    Cache: `hidden` (B, S, D), what each of S encodings adds to the sum of the decoder's first
+    layer, and the tensors that a subclass adds.
     """
 
     sampling: ClassVar[Sampling] = "none"
@@ -79,7 +79,13 @@ class NeuralProcess(StreamingModel):
         raise NotImplementedError
 
     def read(self, context: Context, second: Tensor) -> Cache:
-        """Compute the cache from a context and S encodings (B, S, D) of the second encoder."""
+        """Compute the cache for queries from a context and its second encodings.
+
+        Args:
+            context: Result of `context_of`: the tensors that encoders read of the points.
+            second: The second encoder's encoding, (B, 1, D); with a latent S samples, (B, S, D);
+                with bootstraps that of the context, then those of S bootstraps, (B, 1 + S, D).
+        """
         raise NotImplementedError
 
     def rows_at(self, cache: Cache, x: Tensor) -> Tensor:

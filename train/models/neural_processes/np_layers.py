@@ -74,8 +74,8 @@ class Decoder(nn.Module):
     def part(self, encoded: Tensor, start: int = 0, bootstrapped: bool = False) -> Tensor:
         """Return what an encoding adds to the first layer's sum: (..., D).
 
-        The encoding is multiplied by the rows of the layer's weight from `start` on, with
-        `bootstrapped` by those of the layer of that name.
+        The encoding is multiplied by the rows of a layer's weight from `start` on: of the layer
+        `bootstrapped` if the argument of that name is True, else of `first`.
         """
         layer = self.bootstrapped if bootstrapped else self.first
         assert layer is not None
@@ -139,7 +139,7 @@ class Latent(NamedTuple):
 
 
 class LatentOnDevice(nn.Module):
-    """Draws samples of a latent from the layer before its encoder's last one.
+    """Draws samples of a latent from the rows that enter its encoder's last layer.
 
     Args:
         last: Weights of the last layer of the latent's encoder, to mean and deviation, (D, 2D).
@@ -155,7 +155,7 @@ class LatentOnDevice(nn.Module):
         self.noise = noise
 
     def forward(self, hidden: Tensor, seed: Tensor) -> Tensor:
-        """Draw samples (B, S, D) from hidden rows (B, D) and seeds (B,)."""
+        """Draw samples (B, S, D) from seeds (B,) and rows (B, D) that enter the last layer."""
         mean, std = self.mean(hidden), latent_std(self.std(hidden))
         samples: Tensor = mean[:, None] + std[:, None] * self.noise(seed)
         return samples
@@ -204,7 +204,7 @@ def log_mean_exp(x: Tensor) -> Tensor:
 def latent_loss(
     points: AllPoints, predictions: Prediction, samples: Tensor, prior: Latent, posterior: Latent
 ) -> Tensor:
-    """Return the negative importance-weighted bound of NP and ANP, divided by the points: ().
+    """Return the negative importance-weighted bound of NP and ANP, per point: ().
 
     Samples of the posterior, which has seen the targets, are weighed by their density under the
     prior, which has not (Burda et al. 2016; Le et al. 2018, eq. 5).
@@ -223,6 +223,9 @@ def latent_loss(
 
 def bootstrap_loss(points: AllPoints, plain: Prediction, bootstrapped: Prediction) -> Tensor:
     """Return the loss of BNP and BANP (Lee et al. 2020, eq. 12), ().
+
+    It is the negative log-likelihood per point without bootstraps, plus that of the mixture of all
+    predictions with bootstraps.
 
     Args:
         points: Context points and targets.

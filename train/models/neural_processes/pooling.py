@@ -85,9 +85,9 @@ class CnpConfig(SizedConfig):
 
 @dataclass(frozen=True, slots=True)
 class NpConfig(CnpConfig):
-    """Holds the sizes of an NP or a BNP: those of a CNP, and its samples or bootstraps.
+    """Holds the sizes of an NP or a BNP: those of a CNP, and the number of samples or bootstraps.
 
-    `n_samples` is their number in a prediction, `n_train_samples` in training.
+    A prediction has `n_samples` of them, a training step `n_train_samples`.
     """
 
     n_samples: int = 50
@@ -103,8 +103,8 @@ class PoolingEncoder(nn.Module):
     points with the same parameters, and a third less work for each point. Without points the mean
     is 0.
 
-        features   3 layers, of each point          the state is their sum
-        of_mean    1 + 2 layers, of the mean        `refresh`
+        features   3 layers, of each point          an update adds them to the state
+        of_mean    1 + 2 layers, of the mean        `refresh` runs them
     """
 
     def __init__(self, n_in: int, width: int, n_encoded: int):
@@ -134,7 +134,10 @@ class PoolingEncoders(nn.ModuleList):
         return torch.stack([encoder.features(points) for encoder in self], -2)  # type: ignore[operator]
 
     def context(self, rows: Tensor, mask: Tensor) -> Context:
-        """Return the means (B, 2, D) of rows (B, U, 2, D) where mask (B, U) is True, else 0."""
+        """Return the means (B, 2, D) of the rows (B, U, 2, D) for which mask (B, U) is True.
+
+        Without such rows they are 0.
+        """
         return (means_of(summed(rows, mask[..., None])[:, 0], mask.sum(1)),)
 
     def first(self, means: Tensor) -> Tensor:
@@ -248,7 +251,7 @@ class PoolingProcess(NeuralProcess):
         return self.decoder.inputs(x)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the training loss, (); with bootstraps, the loss of 4 plus that without any."""
+        """Return the training loss, (); for BNP `bootstrap_loss` with 4 bootstraps."""
         if self.sampling != "bootstrap":
             return super().loss(batch, generator)
         points = AllPoints.of(batch)
@@ -297,7 +300,10 @@ class FeaturesOnDevice(nn.Module):
 
 
 class MeansOnDevice(nn.Module):
-    """Computes the hidden layers that read the means (rows, 2D) of both encoders: (rows, 2D)."""
+    """Computes both encoders from the means of features up to the encoders' last layer.
+
+    The means of both encoders are (rows, 2D), and so is the result.
+    """
 
     def __init__(self, encoders: Iterable[PoolingEncoder]):
         super().__init__()
@@ -312,8 +318,8 @@ class MeansOnDevice(nn.Module):
 class PoolingOnDevice(DeviceForm):
     """Runs a CNP or an NP on a device.
 
-    State: the sums of `running_sums`, (B, 2D + 1), of which the last counts the points; with a
-    latent also `seed` (B,).
+    State: `recent_sums`, `base_sums` and `rest_sums` of `running_sums`, (B, 2D + 1) each: sums of
+    both encoders' features and, last, the number of points; with a latent also `seed` (B,).
     """
 
     consolidate_every = CONSOLIDATE_EVERY
@@ -389,8 +395,8 @@ def means_of_total(sums: Tensor) -> Tensor:
 class BnpOnDevice(PoolingOnDevice):
     """Runs a BNP on a device.
 
-    State: the sums of `running_sums`, (B, 1 + K, 2D + 1), of which row 0 is the context itself;
-    `count` (B,), the number of points; `seed` (B,).
+    State: the sums of `PoolingOnDevice`, but (B, 1 + K, 2D + 1): row 0 is for the context itself,
+    the others for K bootstraps; `count` (B,), the number of points; `seed` (B,).
     """
 
     def initial_state(self, n_streams: int = 1) -> State:

@@ -87,9 +87,10 @@ class SingleOutput(nn.Module):
 
 
 def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
-    """Return numbers (B, length) that hide the places without a token, added to scores.
+    """Return numbers (B, length) that, added to scores, hide the places without a token.
 
-    They are `UNSEEN` for these, else 0; n_tokens (B,) tokens have been put in one after the other.
+    The number is `UNSEEN` for a place without a token, else 0. n_tokens (B,) tokens have come: they
+    lie from place 0 on.
     """
     slots = torch.arange(length, device=n_tokens.device)
     return torch.where(slots < n_tokens[:, None], 0.0, UNSEEN)
@@ -98,15 +99,16 @@ def unseen_slots(n_tokens: Tensor, length: int) -> Tensor:
 class Retroactive(nn.Module):
     """Keeps the attention of all tokens in the window up to date as tokens come and leave.
 
-    State, with places for n tokens, of which the newest replaces the oldest one:
+    State, with places for n tokens, of which the newest replaces the oldest one. The places form J
+    blocks. A row's sums over keys are the d weighted values and, last, the sum of the weights.
 
         queries, keys     (B, H, d, n) rings
         values            (B, H, d + 1, n) ring; the last row is 1, which counts weights
         suffixes          (B, J, H, d + 1, n) ring: each row's sums over the keys from the beginning
                           of each block on, up to the row itself
-        suffix_peaks      (B, J, H, 1, n) ring: their largest scores
+        suffix_peaks      (B, J, H, 1, n) ring: the largest score in each of these sums
         after             (B, H, d + 1, n): each row's sums over the keys after it
-        after_peaks       (B, H, 1, n)
+        after_peaks       (B, H, 1, n): the largest score in each of these sums
     """
 
     def __init__(self, layer: PostNormLayer, window: int):
@@ -187,14 +189,16 @@ class Retroactive(nn.Module):
     def _own(
         self, state: State, columns: tuple[Tensor, ...], past: Tensor, n_tokens: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the newest token's sums over the window, then from each block's beginning on.
+        """Return the newest token's sums over the window, and over its keys from each block on.
 
-        They are (B, H, 1 + J, d + 1), and their largest scores (B, H, 1 + J, 1).
+        The n places for tokens form J blocks. The sums of weighted values and weights are (B, H, 1
+        + J, d + 1), that over the window first; the largest scores in them (B, H, 1 + J, 1).
 
         Args:
             state: State before the token.
-            columns: Query, key and value of the token, each (B, H, d, 1) or (B, H, d + 1, 1).
-            past: Age of each token in the window, (B, n); n where there is none.
+            columns: Query and key of the token, (B, H, d, 1), and its value with a 1 appended,
+                (B, H, d + 1, 1).
+            past: Age, in tokens, of the token in each place, (B, n); n where none counts.
             n_tokens: Number of tokens before, (B, 1).
         """
         query, key, value = (column.mT for column in columns)  # (B, H, 1, d)
@@ -211,15 +215,17 @@ class Retroactive(nn.Module):
     def _leaving(
         self, state: State, past: Tensor, begin: Tensor, place: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return each token's sums over keys that leave soon and came before it.
+        """Return each token's sums over the keys up to its own in the block that is leaving.
 
-        They are (B, H, d + 1, n), and their largest scores (B, H, 1, n).
+        Places for tokens form J blocks. The oldest block loses a key with each token: it comes
+        before the oldest whole block. The sums of weighted values and weights are (B, H, d + 1, n),
+        the largest scores in them (B, H, 1, n).
 
         Args:
             state: State before the newest token.
-            past: Age of each token in the window, (B, n); n where there is none.
-            begin: Age at which the oldest whole block begins; older keys leave soon, (B, 1).
-            place: Number of that block, (B, 1).
+            past: Age, in tokens, of the token in each place, (B, n); n where none counts.
+            begin: Age of the first key of the oldest whole block, (B, 1).
+            place: Number of the oldest whole block, from 0 to J - 1, (B, 1).
         """
         place = torch.remainder(place - 1, self.n_blocks)[:, 0]  # (B,)
         parts = (self.n_blocks, self.block)

@@ -22,7 +22,8 @@ class ContinualForm(Protocol):
     Shapes: B streams, H heads, d numbers of a head, n tokens of the window, D width.
 
     Attributes:
-        rings: State tensors of which a step writes one row, in place of the oldest, by name.
+        rings: By name of a state tensor of which a step returns only the newest token's row: where
+            that row is written, over the oldest one.
     """
 
     rings: dict[str, Ring]

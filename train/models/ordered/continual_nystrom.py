@@ -30,8 +30,9 @@ from edgefold.train.models.ordered.window_nystrom import WindowNystrom
 class ContinualNystrom(WindowNystrom):
     """Encodes a stream by the continual form of Nyström attention.
 
-    With several layers the first one is continual. Every new token changes all tokens that the
-    layers above see, so that their landmarks are means over the window as it lies in the grid.
+    With several layers only the first one is continual. Every new token changes all tokens that the
+    layers above see: these are computed again, and each of their landmarks is the mean of the
+    window's tokens in one segment of the grid, complete or not.
     """
 
     name = "continual-nystrom"
@@ -51,7 +52,8 @@ class ContinualNystrom(WindowNystrom):
     def mean_weights(self, k: int, positions: Tensor, visible: Tensor) -> Tensor:
         """Return the weights (B, m, R) by which the m landmarks of layer k are means of R rows.
 
-        The arguments are those of `WindowNystrom.mean_weights`.
+        `positions` (B, R) are those of the rows' tokens in the stream; `visible` (B, R) is True for
+        rows in the window.
         """
         n = self.config.window
         segments, taken = complete_segments(positions, self.segment_of, self.end_of, n)

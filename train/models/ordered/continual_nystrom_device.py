@@ -73,7 +73,7 @@ class FixedLandmarks(nn.Module):
 
 
 class MovingLandmarks(nn.Module):
-    """Projects embedded tokens (B, D) in a layer whose landmarks are state.
+    """Projects embedded tokens (B, D) in a layer whose landmarks change and are kept as state.
 
     It returns query and key, each (B, 1, d, H), and the value with a 1 appended, (B, 1, d + 1, H).
     """
@@ -94,11 +94,13 @@ class NystromSingle(nn.Module):
     """Attends from the newest token, with sums over the window as its state.
 
     State, where in a ring the newest token replaces the oldest, and P is the number of tokens
-    between two calls of `consolidate`:
+    between two calls of `consolidate`. Each landmark has sums over tokens: of d weighted values and
+    of the weights; a peak is the largest score in a sum.
 
         values          (B, n - 1, d + 1, H) ring; the last number is 1
         recent          (B, m, d + 1, H), recent_peaks (B, m, 1, H): sums since the last call
-        older           (B, P, m, d + 2, H): sums before it, after 0 to P - 1 tokens have left
+        older           (B, P, m, d + 2, H): sums up to that call, without the 0 to P - 1 oldest
+                        tokens of the window, each with its peak as the last number
         and for fixed landmarks
         scores          (B, n - 1, m, H) ring: of keys for the landmarks
         and for moving ones
@@ -195,8 +197,9 @@ class NystromSingle(nn.Module):
         """Project an embedded token (B, D).
 
         Returns:
-            The state tensors that change; the token's coefficients and scores, (B, m, 1, H) each;
-                and its value with a 1 appended.
+            The state tensors that change; the coefficients by which the token weighs the landmarks'
+                means of values, and the scores of its key for the landmarks, (B, m, 1, H) each; and
+                its value with a 1 appended, (B, 1, d + 1, H).
         """
         if self.is_fixed:
             coefficients, score, value = self.landmarks(row)
@@ -219,7 +222,7 @@ class NystromSingle(nn.Module):
     def consolidate(self, state: State) -> State:
         """Compute the sums again from the window's keys and values; return what has changed.
 
-        Landmarks that are means move where a segment has become complete.
+        Where landmarks are means and a segment has become complete, its mean becomes a landmark.
         """
         moved = {} if self.is_fixed else self._moved(state)
         scores = state[self.kept].permute(0, 3, 2, 1)  # (B, H, m or d, n - 1)
@@ -234,7 +237,10 @@ class NystromSingle(nn.Module):
         }
 
     def _moved(self, state: State) -> State:
-        """Return the landmarks, of which the one whose segment has become complete is new."""
+        """Return the state tensors of the landmarks, after a segment may have become complete.
+
+        The mean of a complete segment replaces the oldest landmark, and the segment's sums are 0.
+        """
         place = torch.remainder(state["n_tokens"] - 1, self.window)
         index = torch.arange(self.n_landmarks, device=place.device)
         is_complete = (self.end_of[place] == place)[:, None]
@@ -251,9 +257,10 @@ class NystromSingle(nn.Module):
         return {**moved, "inverse": inverse}
 
     def _remaining(self, scores: Tensor, values: Tensor, n_tokens: Tensor) -> Tensor:
-        """Return the sums over the last n - 1 tokens, after r oldest have left, for all r < P.
+        """Return sums over the last n - 1 tokens without the r oldest ones, for each r < P.
 
-        Sums, weights and largest scores are together (B, H, P, m, d + 2).
+        P is the number of tokens between two calls of `consolidate`. The sums are (B, H, P, m, d +
+        2): for each landmark d weighted values, the sum of weights and the largest score.
 
         Args:
             scores: Scores of the tokens' keys for the landmarks, (B, H, m, n - 1).
@@ -364,7 +371,7 @@ def joined(parts: Sequence[Weights]) -> Weights:
 def mixed(scores: Tensor, inverse: Tensor) -> Tensor:
     """Return the softmax of scores (B, m, 1, H), times the inverse (..., m, m, H): (B, m, 1, H).
 
-    Both run over the m landmarks.
+    Scores are those of a token's query for m landmarks; `inverse` is the result of `inverse_of`.
     """
     weights = torch.exp(scores - scores.amax(1, keepdim=True))
     weights = weights / weights.sum(1, keepdim=True)
@@ -372,6 +379,6 @@ def mixed(scores: Tensor, inverse: Tensor) -> Tensor:
 
 
 def inverse_of(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
-    """Return the `center_inverse` of landmarks (B, m, d, H), as (B, m, m, H)."""
+    """Return the pseudo-inverse (B, m, m, H) of the attention of landmarks (B, m, d, H)."""
     by_head = (landmarks.permute(0, 3, 1, 2) for landmarks in (landmark_queries, landmark_keys))
     return center_inverse(*by_head).permute(0, 2, 3, 1)

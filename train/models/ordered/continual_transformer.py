@@ -17,7 +17,7 @@ from edgefold.train.models.ordered.window_encoder import WindowEncoder
 
 
 class ContinualTransformer(WindowEncoder):
-    """Predicts as `WindowEncoder`; its device form reads each token only once."""
+    """Predicts the same as `WindowEncoder`; on a device its first layer reads a token only once."""
 
     name = "continual-transformer"
 

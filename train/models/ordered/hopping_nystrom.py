@@ -33,7 +33,7 @@ from edgefold.train.models.ordered.window_nystrom import Landmarks, NystromConfi
 
 @dataclass(frozen=True, slots=True)
 class HoppingConfig(NystromConfig):
-    """Holds the sizes of an encoder; `window` is the longest window, b L tokens.
+    """Holds the sizes of an encoder; `window` is the longest window, b blocks of L tokens.
 
     Attributes:
         n_blocks: b, the number of blocks in a window.
@@ -51,7 +51,10 @@ class HoppingConfig(NystromConfig):
 
 
 class HoppingNystrom(WindowNystrom):
-    """Encodes a stream by Nyström attention to fixed landmarks, over a window of whole blocks."""
+    """Encodes a stream by Nyström attention to fixed landmarks, over a window of whole blocks.
+
+    The window grows up to b blocks of L tokens; with the next token the oldest block leaves it.
+    """
 
     name = "hopping-nystrom"
     presets: ClassVar[dict[str, Any]] = {

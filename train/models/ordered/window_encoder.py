@@ -47,8 +47,8 @@ class WindowConfig:
         width: D, the width of a row. n_heads: H, the number of heads.
         feedforward: Width of the layers' feed-forward part.
         window: n, the number of tokens that an answer sees, the newest included.
-        endless: Whether streams go on beyond one window. Training then starts them anywhere in the
-            positional encoding; else a position says the place in the sequence.
+        endless: Whether streams go on beyond one window. Training then starts them at random
+            positions; else at 0, so that a position says the place in the sequence.
     """
 
     n_inputs: int = 8
@@ -108,7 +108,7 @@ class WindowEncoder(StreamingModel):
         return int(self.config.window)
 
     def initial_state(self, n_streams: int = 1) -> State:
-        """Return the last tokens (B, R - 1, X), none at first, and their number so far (B,)."""
+        """Return the state before the first token: `tokens` (B, R - 1, X) and `n_tokens` (B,)."""
         like = self.scores.weight
         return {
             "tokens": like.new_zeros(n_streams, self.reach - 1, self.n_inputs),
@@ -141,14 +141,15 @@ class WindowEncoder(StreamingModel):
         return scores
 
     def encoding(self, positions: Tensor) -> Tensor:
-        """Return the circular encoding (..., D) of any positions (...)."""
+        """Return the encoding (..., D) of positions (...), which repeats after 2n - 1 of them."""
         period = len(self.positions)
         return nn.functional.embedding(torch.remainder(positions, period), self.positions)
 
     def encode(self, rows: Tensor, positions: Tensor, pick: Pick, first: int = 0) -> Tensor:
         """Run the layers from `first` on over rows (B, R, D); return the newest row (B, 1, D).
 
-        `pick` is a function that takes the newest of rows (..., R, columns): (..., 1, columns).
+        `positions` (B, R) are those of the rows' tokens, negative for none. `pick` is a function
+        that takes the newest of rows (..., R, columns): (..., 1, columns).
         """
         visible = in_window(positions, self.config.window)
         for k in range(first, len(self.layers)):
@@ -192,14 +193,14 @@ class WindowEncoder(StreamingModel):
     ) -> Prediction:
         """Return the scores at each target, (B, M, classes), for training.
 
-        The stream consists of the context's tokens, then the targets.
+        The stream consists of the context's tokens, then the targets; y_context is not read.
         """
         return {"scores": self._scores(x_context, x_target, mask, None)}
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean negative log-likelihood of the targets in nats, ().
 
-        Endless streams start anywhere in the positional encoding.
+        If the settings say `endless`, each stream starts at a random position.
         """
         shift = None
         if self.config.endless:
@@ -228,15 +229,15 @@ def queries(layer: PostNormLayer, rows: Tensor) -> Tensor:
 
 
 def unseen(visible: Tensor) -> Tensor:
-    """Return numbers for scores (B, H, rows, R) that hide rows where visible (B, R) is False."""
+    """Return numbers to add to scores (B, H, rows, R): they hide rows not visible (B, R)."""
     return torch.where(visible, 0.0, UNSEEN)[:, None, None]
 
 
 def positions_of(n_tokens: Tensor, length: int) -> Tensor:
-    """Return the positions in the stream of the last tokens, (B, length), as a ring holds them.
+    """Return the position in the stream of the token in each place of a ring, (B, length).
 
-    The ring has a place for each of `length` tokens, and the newest replaces the oldest. It took
-    n_tokens (B,) tokens. A position below 0 stands for a place without a token.
+    The ring has a place for each of `length` tokens, and the newest replaces the oldest. So far
+    n_tokens (B,) tokens have come. A position below 0 stands for a place without a token.
     """
     slots = torch.arange(length, device=n_tokens.device)
     newest = n_tokens[:, None] - 1

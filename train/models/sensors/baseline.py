@@ -36,18 +36,19 @@ EXPERTS, DENSITY, SIGHT = "experts_", "mixture_", "features_"
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Holds a row, the forecast of it that was made one slot before, and how they compare.
+    """Holds a row, the forecasts of it that were made H horizons before, and how they compare.
 
     Attributes:
-        slot: The row, as a slot of the stream.
-        forecast: Forecasts of its value by the experts, made at each horizon, (B, H, K).
-        mixture: Densities of its value that were forecast at each horizon.
-        explained: Log of each weighted component at the value, plus log root 2 pi, (B, H, N).
+        slot: The row, as a slot (time step) of the stream.
+        forecast: Forecasts of its value by K experts, made at each horizon, (B, H, K).
+        mixture: Densities of its value that were forecast at each horizon, of N components.
+        explained: Log of each component's weight times its density at the value, plus log root 2
+            pi, (B, H, N).
         below: Probability mass below the value, as forecast one slot before, (B, 1).
         above: Probability mass above the value, as forecast one slot before, (B, 1).
         log_density: Log density of the value in nats, as forecast one slot before, (B, 1).
         z: Normal quantile of `below`, Phi^-1(below), (B, 1).
-        known: 1.0 where the forecast from a horizon is learned from, else 0.0, (B, H, 1).
+        known: 1.0 where the experts learn from the forecast of a horizon, else 0.0, (B, H, 1).
     """
 
     slot: Slot
@@ -215,7 +216,11 @@ class Floor:
         )
 
     def _slot(self, state: State, x: Tensor) -> Slot:
-        """Return the slot of a row x (B, 4), completed by what the state holds of each stream."""
+        """Return a row x (B, 4), with the columns that `score` names, as a `Slot`.
+
+        From the state come the number of slots, the last value and the scale; `fill`, the value of
+        a missing slot; and the age of the season.
+        """
         n = state["slots"][:, None]
         value, measured, season = x.split([1, 1, 2], 1)
         length, phase = season.long().split(1, 1)
@@ -255,7 +260,10 @@ class Floor:
         return torch.cat(parts, 1)
 
     def _queued(self, state: State) -> State:
-        """Return the queues of forecasts for later slots, with those of the last slot added."""
+        """Return the changed queues, in which forecasts wait for slots two or more slots later.
+
+        The forecasts that were made after the last slot, the state's `forecast`, are added.
+        """
         forecasts = state["forecast"].split(1, 1)[1:]
         following = {"ahead_season": forecasts[-1]} if self._with_season else {}
         if self._waiting:

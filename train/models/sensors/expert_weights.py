@@ -33,15 +33,18 @@ nothing."""
 
 
 def first_weights(n_streams: int) -> Tensor:
-    """Return the logarithms of the first weights, (B, 2)."""
+    """Return the logarithms of the first weights of the experts and the network, (B, 2)."""
     return torch.log(torch.tensor(FIRST)).repeat(n_streams, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Holds the weights (B, 2) of the two densities, and the normals of the network.
+    """Holds the weighted sum of two densities of a value, the experts' and the network's.
 
-    The first weight is that of the experts' density, the second that of the network's.
+    Attributes:
+        weight: Weights of the experts' density and of the network's, (B, 2).
+        normals: The network's density, in the coordinate z: the normal quantile of the value under
+            the experts' density.
     """
 
     weight: Tensor
@@ -49,7 +52,10 @@ class Portfolio:
 
     @classmethod
     def of(cls, log_weight: Tensor, normals: Normals) -> Portfolio:
-        """Build the portfolio from logarithms of weights, (B, 2), and the network's normals."""
+        """Build the portfolio from logarithms of weights, (B, 2), and the network's density of z.
+
+        `SHARE` of the weights is set back to the first weights.
+        """
         shared = (1 - SHARE) * log_weight.exp() + SHARE * torch.tensor(FIRST)
         return cls(shared, normals)
 
@@ -72,10 +78,11 @@ class Portfolio:
         return own[0] + (passed * (own[1:] - own[:-1])).sum(-1)
 
     def exact(self, quantiles: Tensor, levels: Tensor, likely: Tensor) -> Tensor:
-        """Move quantiles (B, Q) at levels (Q,) to `likely` values (B, A) that hold these levels.
+        """Move quantiles (B, Q) at levels (Q,) to `likely` values (B, A) with a mass of their own.
 
-        The last A normals of the network stand at values that the sensor may show exactly. A narrow
-        one holds as many levels as it has weight: those around the mass below its value.
+        The last A normals of the network stand at these values, which the sensor may show exactly.
+        If such a normal is narrower than `NARROW`, all its weight counts as mass at its value: each
+        quantile whose level is within half this weight of the mass below the value becomes it.
         """
         n = likely.shape[1]
         z, log_std, log_weight = (part[:, -n:] for part in self.normals.parts)
@@ -90,7 +97,8 @@ class Portfolio:
     def gains(self, z: Tensor) -> Tensor:
         """Return log densities at z (B, 1) minus that of the experts, in nats, (B, 2).
 
-        The two columns are for the experts' density, thus 0, and for the network's.
+        z is the normal quantile of a value under the experts' density. The two columns are for the
+        experts' density, thus 0, and for the network's.
         """
         network = self.normals.gain(z).clamp(-GAIN_BOUND, GAIN_BOUND)
         return torch.cat([torch.zeros_like(z), network], -1)

@@ -56,8 +56,9 @@ LARGEST = 1e30
 def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, Tensor]:
     """Return the state of experts that have seen no value.
 
-    `filters` holds level, trend and squared error of each filter, `season` the seasons of those
-    that have one, up to the `longest`, in slots.
+    `filters` (B, 3, N) holds level, trend and squared error of each filter; `season` (B, S,
+    longest) the number that each filter with a season adds at each phase; `root`, `weights` and
+    `error` the three least squares at each horizon. `longest` is the longest season, in slots.
     """
     root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
     zeros = root.new_zeros
@@ -76,9 +77,9 @@ def forecasts(
     """Return each expert's forecast at each horizon of the slots after `slot`, (B, H, K).
 
     Args:
-        state: State of the experts after the slot; `season` (B, S, 1) is the slot's entry in the
-            seasons.
-        ring: Seasons of the filters, by phase, (B, S, slots), in which that entry is still old.
+        state: State of the experts after the slot, as `learned` returns it: `season` (B, S, 1) has
+            only what the filters with a season add at the slot's phase.
+        ring: What these filters add at each phase, (B, S, slots), as before the slot.
         past: What the experts read of the past, the slot included.
         slot: The newest slot.
         scale: Scale of the stream (its mean absolute change) after the slot, (B, 1).
@@ -109,7 +110,10 @@ def forecasts(
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
-    """Return each filter's forecast `steps` (B, H, 1) slots ahead, without seasons, (B, H, N)."""
+    """Return each filter's forecast `steps` (B, H, 1) slots ahead, without seasons, (B, H, N).
+
+    `filters` (B, 3, N) are level, trend and squared error of each.
+    """
     level, trend, _ = filters.split(1, 1)
     damping = torch.tensor([phi for _, _, phi in FILTERS])
     below = torch.where(damping < 1, damping, 0.5)
@@ -120,7 +124,7 @@ def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
 def learned(
     state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
 ) -> dict[str, Tensor]:
-    """Return the experts' state after a slot.
+    """Return the experts' state after a slot; of `season` only the slot's entries, (B, S, 1).
 
     Args:
         state: State of the experts before the slot.
@@ -166,9 +170,10 @@ def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tens
 def _least_squares(
     state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
 ) -> dict[str, Tensor]:
-    """Return roots (B, H, 3, F, F) and weights (B, H, 3, F) after Potter's update by a slot.
+    """Return the state of the three least squares after a slot, by Potter's update.
 
-    The running errors (B, H, 3) are returned too. The arguments are those of `learned`.
+    `root` (B, H, 3, F, F) is the root of the inverse Gram matrix, `weights` (B, H, 3, F) are the
+    coefficients, `error` (B, H, 3) the running errors. The arguments are those of `learned`.
     """
     scale = slot.scale[..., None]
     lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, 3)

@@ -75,8 +75,8 @@ def normal_score(below: Tensor, above: Tensor) -> Tensor:
 def initial_features(n_streams: int, longest: int) -> dict[str, Tensor]:
     """Return the memory that features need, for n_streams streams that have seen no value.
 
-    `ends` and `extremes` hold a lower number, with its sign changed, and an upper one. `longest` is
-    the longest season, in slots.
+    `ends` and `extremes` (B, 2) hold the lower end of the stream's values with its sign changed,
+    then the upper end. `longest` is the longest season, in slots.
     """
     zeros = torch.zeros
     return {
@@ -104,7 +104,7 @@ def expected(weight: Tensor, forecast: Tensor) -> Tensor:
 
 
 def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> dict[str, Tensor]:
-    """Return the features' memory after a slot; of `z_season` only the new entry, (B, 1).
+    """Return the features' memory after a slot; `z_season` is only the slot's own z, (B, 1).
 
     Args:
         state: Memory before the slot.
@@ -140,8 +140,9 @@ def learned(state: dict[str, Tensor], z: Tensor, middle: Tensor, slot: Slot) -> 
 def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tensor) -> Tensor:
     """Return the running squared errors of the experts' mean and their weights, (B, 2, 3).
 
-    They are for the three `MEMORIES`, after an `error` (B, 1), which counts where `gate` (B, 1) is
-    1.0. `scale` (B, 1) is that of the stream.
+    There are three, one for each share in `MEMORIES` that stays after a value. The newest `error`
+    (B, 1), without its sign, counts where `gate` (B, 1) is 1.0, and only up to a bound. `scale`
+    (B, 1) is the stream's mean absolute change.
     """
     most = scale * (6 * state["error"] / scale).clamp(6.0, ERROR_BOUND)
     new = torch.cat([torch.minimum(error, most) ** 2, torch.ones_like(error)], 1) * gate
@@ -152,7 +153,9 @@ def _running(state: dict[str, Tensor], error: Tensor, scale: Tensor, gate: Tenso
 def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
     """Return a stream's slow mean and variance after a slot, (B, 2), and its extremes, (B, 2).
 
-    The extremes are those before the slot, moved a little towards the mean.
+    `level` (B, 2) is the mean and variance before the slot, `extremes` (B, 2) the lowest value with
+    its sign changed and the highest one. These only move a little towards the mean: the slot's own
+    value is not in them yet.
     """
     mean, variance = level.split(1, 1)
     apart = within(slot.value - mean, RANGE_BOUND, slot.scale)
@@ -164,12 +167,13 @@ def _range(level: Tensor, extremes: Tensor, slot: Slot) -> tuple[Tensor, Tensor]
 
 
 def _quantum(quantum: Tensor, distance: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
-    """Return the memory of a sensor's steps, (B, 3), and a change's `distance` from one, (B, 1).
+    """Return the memory of a sensor's step, (B, 3), and a change's distance from steps, (B, 1).
 
-    The memory holds the quantum, which is the least change other than 0 of late; the number of
-    changes since it was found; and the last value that was measured. The change's distance from a
-    multiple is in quanta: 0 for a sensor of whole degrees, a quarter in the mean for one without
-    steps. A repeat and a change of many quanta leave `distance` as it was.
+    The memory, `quantum` before the slot, holds the step or quantum, which is the least change
+    other than 0 of late; the number of changes since it was found; and the last measured value. The
+    distance of the newest change from whole quanta is in quanta: 0 for a sensor of whole degrees, a
+    quarter in the mean for one without steps. For a repeat and for a change of many quanta it is
+    the argument `distance` (B, 1), the mean distance so far.
     """
     least, since, last = quantum.split(1, 1)
     change = (slot.value - last).abs()
@@ -189,7 +193,8 @@ def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
     """Return rising values near m (B, 1), whole quanta away from the last value, (B, N_STEPS).
 
     A quantum is the sensor's step, the first column of the memory `quantum` (B, 3). If it is not
-    above `COARSE`, the values lie around m itself: rounding would only add noise.
+    above `COARSE` times `scale` (B, 1), the stream's mean absolute change, the values lie around m
+    itself: rounding would only add noise.
     """
     least, _, last = quantum.split(1, 1)
     turns = ((m - last) / least.clamp(min=LEAST_QUANTUM)).clamp(-MOST_TURNS, MOST_TURNS)
@@ -201,13 +206,19 @@ def _steps(quantum: Tensor, m: Tensor, scale: Tensor) -> Tensor:
 def likely_values(state: dict[str, Tensor], m: Tensor, scale: Tensor) -> Tensor:
     """Return the values that the sensor may show exactly in the next slot, (B, N_LIKELY).
 
-    They are steps near m (B, 1), the mean of the experts' forecasts, and the ends of its range.
+    They are values near m (B, 1), the mean of the experts' forecasts, whole steps of the sensor
+    apart, and the two ends of its range. `state` is the features' memory, `scale` (B, 1) the
+    stream's mean absolute change.
     """
     return torch.cat([_steps(state["quantum"], m, scale), SIDES * state["ends"]], 1)
 
 
 def errors_of(running: Tensor, scale: Tensor) -> Tensor:
-    """Compute the running errors of the experts' mean, (B, 3), from `running` (B, 2, 3)."""
+    """Return the running errors (B, 3) of the experts' mean: roots of weighted mean squares.
+
+    `running` (B, 2, 3) is the result of `_running`: sums of squared errors and their weights. The
+    result is at least a share of the stream's `scale` (B, 1), and a multiple of it at first.
+    """
     squared, weight = running.unbind(1)
     roots = torch.sqrt(squared / weight.clamp(min=1e-3))
     roots = torch.where(weight > 1.5, roots, FIRST_ERROR * scale)

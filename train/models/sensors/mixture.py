@@ -143,9 +143,10 @@ class Mixture:
 
 
 def parts(mass: Tensor, below: Tensor) -> Tensor:
-    """Return the share of each cell of a grid up to which the mass is `below`, (..., G - 1).
+    """Return the share of each cell of a grid that lies left of a quantile, (..., G - 1).
 
-    A share is from 0 to 1. `mass` (..., G) are the rising masses at the grid's points.
+    A share is from 0 to 1. The quantile is where the mass is `below`; `mass` (..., G) are the
+    rising masses at the grid's points, with a straight line within a cell.
     """
     less, more = mass[..., :-1], mass[..., 1:]
     return ((below - less) / (more - less).clamp(min=1e-9)).clamp(0.0, 1.0)
@@ -185,7 +186,8 @@ def shape(state: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
 def mixture(state: dict[str, Tensor], forecast: Tensor, newest: Tensor) -> Mixture:
     """Return the density of the values to come, at each horizon.
 
-    The experts forecast them, (B, H, K), after a value `newest`, (B, 1).
+    `forecast` (B, H, K) are the experts' forecasts of these values, made after the value `newest`
+    (B, 1), around which the component for repeats lies.
     """
     repeat = newest[..., None].expand(-1, forecast.shape[1], -1)
     mean = torch.cat([repeat, forecast], -1).index_select(-1, EXPERT_OF)
@@ -228,9 +230,10 @@ def learned(
 
 
 def _typical(typical: Tensor, apart: Tensor, slot: Slot, known: Tensor) -> Tensor:
-    """Return each expert's typical error, a running median, after errors `apart`: (B, H, K).
+    """Return each expert's typical error, a running median of absolute errors, (B, H, K).
 
-    Repeats of a value change nothing.
+    `typical` (B, H, K) is the median before the slot, `apart` (B, H, K) the newest error, which
+    counts where `known` (B, H, 1) is 1.0. Repeats of a value change nothing.
     """
     moved = typical * torch.where(apart.abs() > typical, GROWTH, 1 / GROWTH)
     change = (slot.value - slot.newest)[..., None] * known

@@ -43,7 +43,8 @@ N_NORMALS = len(FIRST_STD)
 class Normals:
     """Holds a density of z, the normal quantile of a value under the experts' density.
 
-    It is C normals, by mean, log of the standard deviation and log weight, each tensor (..., C).
+    The density is a mixture of C normals. Each attribute is a tensor (..., C): the means, the logs
+    of the standard deviations, and the logs of the weights.
     """
 
     mean: Tensor
@@ -128,7 +129,11 @@ class Network(nn.Module):
         return encoded, self.key(encoded).unflatten(-1, (self.n_heads, self.n_latents)).softmax(-1)
 
     def read(self, attention: Tensor, memory: Tensor) -> Tensor:
-        """Read the memory (..., H, L, 4) by an attention (..., H, L): return (..., 3 H)."""
+        """Return what each head reads of the memory, the means of three moments of z, (..., 3 H).
+
+        The memory (..., H, L, 4) holds for each latent the weight of the rows that were added, then
+        the sums of their three moments; `attention` (..., H, L) weighs the latents.
+        """
         weight = attention / (memory[..., 0] + N_PRIOR)
         return (weight[..., None] * memory[..., 1:]).sum(-2).flatten(-2)
 
@@ -137,8 +142,8 @@ class Network(nn.Module):
 
         Args:
             encoded: Encoding of the features, (..., W).
-            read: Result of `read`, (..., 3 H).
-            features: Features, (..., F); the last ones are means of normals.
+            read: Result of the method `read`, (..., 3 H).
+            features: Features, (..., F); the last N_LIKELY become the means of the last normals.
         """
         numbers = self.head(torch.cat([encoded, read], -1))
         sizes = [N_NORMALS - N_LIKELY, N_NORMALS, N_NORMALS]
@@ -149,7 +154,8 @@ class Network(nn.Module):
     def fold(self, memory: Tensor, attention: Tensor, z: Tensor, counts: Tensor) -> Tensor:
         """Return the memory (B, H, L, 4) after z (B, 1), which is learned where counts (B, 1) is 1.
 
-        It is added to the latents by the attention (B, H, L).
+        The 4 numbers of a latent are running sums of the moments of z (see `moments_of`). They
+        decay, then the moments of z are added, times the latent's attention (B, H, L).
         """
         counts = counts[..., None, None]
         keep = 1 - (1 - self.forgetting()[:, None, None]) * counts

@@ -58,10 +58,11 @@ def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
         slot: The newest slot.
 
     Returns:
-        The last `N_RECENT` values, newest first, and the values some seasons before the newest one
-            and before the one forecast, (B, 2 H, N_RECENT + 2): in H rows as they were when the
-            slot was forecast at each horizon, and in H as they are after it; and True where there
-            is such a season, (B, 2 H, 1).
+        Values (B, 2 H, N_RECENT + 2) and a mask (B, 2 H, 1). The first H rows are for forecasts of
+            the slot, one for each horizon, as the past was when they were made; the last H rows are
+            for forecasts of later slots. A row has the last `N_RECENT` values, newest first, then
+            the value some seasons before the newest one, and that some seasons before the forecast
+            one. The mask is True where the stream has such a season.
     """
     late = -slot.horizon % slot.season.length[..., None]  # m L - h
     back = torch.cat([slot.horizon + late, late], -1)  # (B, H, 2)
@@ -78,8 +79,10 @@ def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Pas
     """Return the past from which a slot was forecast, and that for forecasts of later slots.
 
     Args:
-        held: Values that `read_values` returns first.
-        known: Tensor that `read_values` returns second.
+        held: Values read, (B, 2 H, N_RECENT + 2): H rows for forecasts of the slot, then H for
+            later slots. A row has the last values, newest first, then the value some seasons before
+            the newest one, and that some seasons before the forecast one.
+        known: True where the two values of earlier seasons exist, (B, 2 H, 1).
         slot: The newest slot.
         scale: Scale of the stream (its mean absolute change) after the slot, (B, 1).
     """

@@ -27,8 +27,8 @@ def scale_of(total: Tensor, weight: Tensor, recent: Tensor, started: Tensor) -> 
     """Return the scale, (B, 1), positive, in the units of the value.
 
     Args:
-        total: Sum of the changes, (B, 1).
-        weight: Weight of the changes, (B, 1).
+        total: Weighted sum of the absolute changes, (B, 1); older ones weigh less.
+        weight: Sum of the weights of these changes, (B, 1).
         recent: The last values, newest first, (B, n).
         started: 0.0 where there were no values before, else 1.0, (B, 1).
     """

@@ -28,7 +28,7 @@ class SlotSeason:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Describes a slot that has come.
+    """Describes a slot (time step) of a stream that has come.
 
     Attributes:
         n: Number of slots before it, (B, 1), int64.

@@ -66,7 +66,10 @@ class EventTask(Task):
         """Return the models to compare with, by name, ready for use."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the scale of events; rows of `edgefold run` are then events with these marks."""
+        """Return what config.json stores of the task: its name, the marks and the scale of times.
+
+        The entry `rows` makes `edgefold run` read each row as an event with one of the marks.
+        """
         return {
             "name": self.name,
             "rows": "events",

@@ -138,7 +138,11 @@ Marks may be words. A fifth is held out: sequences, or the end of a single one."
 
     @classmethod
     def from_options(cls, args: EventsOptions, kept: dict[str, Any] | None = None) -> EventsTask:
-        """Read the file that the options name; an option that is None is as the run keeps it."""
+        """Read the file that the options name and return its task.
+
+        An option that is None is as in `kept`, what a resumed run stores; without `kept` it has its
+        default. DataError is raised where no file is found, or its events are not the run's.
+        """
         before = kept or {}
         path = args.csv or find_series(before)
         if path is None:

@@ -91,9 +91,10 @@ STRIDE = 8
 
 
 def built_in(*names: str) -> list[Images]:
-    """Return arrays of the file that comes with Edgefold by name.
+    """Return the arrays with these names in the file that comes with Edgefold.
 
-    "digits" is (1797, 8, 8), with values from 0 to 16.
+    "digits" is (1797, 8, 8), with values from 0 to 16. The other names are those of photographs,
+    such as "coffee": (height, width, 3), uint8.
     """
     with as_file(files("edgefold.train.tasks.images") / BUILT_IN) as path, np.load(path) as arrays:
         return [arrays[name] for name in names]

@@ -134,13 +134,14 @@ class ImageTask(Task):
     ) -> Batch:
         """Draw images with replacement, and N pixels as context and M as targets of each image.
 
-        N and M are drawn once for the batch, as the module describes (LBANP, section 4.1).
+        N is drawn from [3, P - 3) and M from [3, P - N), once for the batch, where P is
+        `N_POINTS` for the images' size (LBANP, section 4.1).
 
         Args:
             images: Images to draw from.
             n_tasks: Number of images of the batch.
             generator: Source of random numbers.
-            most_targets: Largest M, where the module's limits allow more; None for no other limit.
+            most_targets: Largest M, to which a larger one is cut; None for no cut.
         """
         n_points = N_POINTS[self.size]
         n = int(torch.randint(3, n_points - 3, (), generator=generator))
@@ -161,7 +162,7 @@ class ImageTask(Task):
 
     @classmethod
     def from_options(cls, args: ImageOptions, kept: dict[str, Any] | None = None) -> ImageTask:
-        """Load the images that the options name and return their task; a run keeps its options.
+        """Load the images that the options name and return their task; see `Task.from_options`.
 
         Raises:
             DataError: The source has no images of this size, its files are not there, or a run
@@ -179,7 +180,11 @@ class ImageTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Score a model as the papers do on each held-out part, in batches of 16 images."""
+        """Score a model by the mean log-likelihood of a pixel, on each held-out part of the images.
+
+        A batch is drawn by `batch`, of 16 images; arguments and results are those of
+        `Task.evaluate`.
+        """
         by_part = {
             name: mean_score(
                 model, lambda generator, some=some: self.batch(some, 16, generator), n_batches, seed

@@ -74,7 +74,7 @@ def seasonal(random: Random, n: int, season: int) -> FloatArray:
 def regimes(random: Random, n: int, season: int) -> FloatArray:
     """Draw a process that switches between two or three autoregressions.
 
-    They differ in level, memory and size.
+    The autoregressions differ in mean, memory and standard deviation.
     """
     n_states = int(random.integers(2, 4))
     now = states(random, n, n_states, log_uniform(random, 50, 600))
@@ -187,7 +187,7 @@ def chaotic(random: Random, n: int, season: int) -> FloatArray:
 
 
 def threshold(random: Random, n: int, season: int) -> FloatArray:
-    """Draw an autoregression that returns faster from one side, or one that rests at two values."""
+    """Draw an autoregression with a coefficient for each sign, or a process at -1 or 1."""
     noise = random.normal(0, 1, n)
     wells = random.random() < 0.5
     pull, size = log_uniform(random, 0.01, 0.3), log_uniform(random, 0.05, 0.5)

@@ -31,7 +31,7 @@ from edgefold.train.tasks.sensors.sensor_processes import (
 
 
 def thermostat(random: Random, n: int, season: int) -> FloatArray:
-    """Draw the temperature of a room whose heater switches at two thresholds, by a slow probe."""
+    """Draw a slow probe's readings in a room whose heater switches at two temperatures."""
     up, down, reach = random.uniform([0.02, 0.02, 0.5], [0.3, 0.3, 2.0])
     leak = log_uniform(random, 0.001, 0.05)
     outside = random.uniform(0, 0.5) * down * profile(random, n, season)
@@ -76,7 +76,7 @@ def traffic_bytes(random: Random, n: int, season: int) -> FloatArray:
 
 
 def latency(random: Random, n: int, season: int) -> FloatArray:
-    """Draw the time that a server takes to answer: a least time, a queue, different paths."""
+    """Draw a server's response times: a least time, a queue, and in some streams three routes."""
     arrivals = random.gamma(random.uniform(0.3, 3), 1, n)
     arrivals *= 1 + random.uniform(0, 0.5) * profile(random, n, season)
     excess = np.cumsum(arrivals / arrivals.mean() * random.uniform(0.5, 0.98) - 1)
@@ -209,7 +209,7 @@ def road(random: Random, n: int, season: int) -> FloatArray:
 
 
 def ride(random: Random, n: int, season: int) -> FloatArray:
-    """Draw the effort of a rider or a vehicle, with times of zero, or its speed or its height."""
+    """Draw one of three for a rider or a vehicle: effort with times of zero, speed, or height."""
     effort = np.maximum(
         levels(random, n, 5, log_uniform(random, 10, 120))
         + random.uniform(0.5, 2)

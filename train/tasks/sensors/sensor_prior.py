@@ -78,7 +78,7 @@ def draw_sensor(random: Random, n: int, family: str = "") -> DrawnSensor:
 
 
 def sensor_of(random: Random, values: FloatArray, season: int, family: str) -> DrawnSensor:
-    """Return the stream that a sensor makes of a process, with the season for the model.
+    """Return a sensor's stream of a process: with faults, rounding, gaps, a unit and a season.
 
     Args:
         random: Source of random numbers for artefacts, unit and season.
@@ -120,7 +120,8 @@ def in_a_unit(random: Random, values: FloatArray, zero: float) -> FloatArray:
 def told_season(random: Random, n: int, season: int) -> tuple[Array, Array]:
     """Draw the season that a model is given at each of n slots (time steps), and each slot's phase.
 
-    Both are (n,), in slots, and 0 where no season is given; it may be wrong or come late.
+    Both are (n,), in slots, and 0 where no season is given. `season` is the true one,
+    0 for none; the drawn one may be wrong, or be given only from a later slot on.
     """
     season_length = 0
     if season and random.random() < TOLD:

@@ -38,7 +38,7 @@ def standard(values: FloatArray) -> FloatArray:
 def filtered(noise: FloatArray, pole: complex) -> Array:
     """Filter noise (n,) by one pole: y_t = pole y_{t-1} + noise_t, from y_{-1} = 0.
 
-    It is computed in blocks, each by one product of matrices.
+    The result (n,) is computed in blocks, each by one product of matrices.
     """
     n = len(noise)
     rows = np.concatenate([noise, np.zeros(-n % BLOCK)]).reshape(-1, BLOCK)
@@ -57,7 +57,7 @@ def filtered(noise: FloatArray, pole: complex) -> Array:
 
 
 def autoregression(noise: FloatArray, poles: list[complex]) -> FloatArray:
-    """Filter noise by one pole after the other, and drop the first `BURN_IN` slots of the result.
+    """Filter noise (BURN_IN + n,) by one pole after the other; return the last n slots, (n,).
 
     A complex pole stands for itself and its conjugate.
     """
@@ -84,7 +84,7 @@ def wander(random: Random, n: int, memory: float) -> FloatArray:
 
 
 def lasting(random: Random, low: float, high: float) -> float:
-    """Draw `memory` for `wander`, so that correlation lasts `low` to `high` slots, log-uniform."""
+    """Draw `memory` for `wander`; correlation is 1/e after low to high slots, log-uniform."""
     return math.exp(-1 / log_uniform(random, low, high))
 
 
@@ -131,7 +131,7 @@ def _waves(frequency: FloatArray, phase: FloatArray, slots: Array) -> FloatArray
 def profile(random: Random, n: int, season: int, n_harmonics: int = 4) -> FloatArray:
     """Draw a pattern of variance 1 that repeats exactly after each season of `season` slots, (n,).
 
-    It consists of harmonics, of peaks, or of one stretch that is on.
+    It is a sum of up to n_harmonics sines, one to three peaks, or a level with one higher stretch.
     """
     slots = np.arange(season)
     kind = random.random()
@@ -163,9 +163,9 @@ def _harmonics(random: Random, season: int, n_harmonics: int) -> FloatArray:
 
 
 def week(random: Random, n: int, season: int) -> FloatArray:
-    """Draw a factor for each slot that depends on its day of the week, (n,); two days differ most.
+    """Draw a factor for each slot that depends on its day of the week, (n,).
 
-    A day has `season` slots.
+    A day has `season` slots. Factors are near 1, on the last two days mostly smaller.
     """
     days = 1 + 0.1 * random.normal(size=DAYS_OF_A_WEEK)
     days[5:] *= random.uniform(0.2, 1.1)

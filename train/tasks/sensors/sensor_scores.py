@@ -34,7 +34,7 @@ class SensorScore:
 
     Attributes:
         n_streams: Number of streams.
-        n_rows: Number of their rows that count.
+        n_rows: Number of scored rows: measured ones, with enough rows before them for a forecast.
         experts: Mean log density of a row under the experts' mixture, nats.
         gain: Mean log density of a row under the model minus that under the experts, nats.
         median, worst: Median and smallest of the streams' gains, nats a row.
@@ -67,7 +67,8 @@ def answers_of(
     """Score every row of S streams of the same length T; return an array (S, T, 4).
 
     Its columns are log density (nats) and p-value under the experts, then both under the model; NaN
-    where no value counts. The streams run in groups; `said` is called with each group's size.
+    where nothing was measured or too few rows came before. The streams run in groups; `said` is
+    called with the size of each finished group.
     """
     answers = []
     for first in range(0, len(streams), SIDE_BY_SIDE):
@@ -80,10 +81,10 @@ def answers_of(
 
 
 def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
-    """Return the scores of `answers_of`, (B, T, 4), by the steps of a model.
+    """Score streams by the steps of any model; return an array (B, T, 4).
 
-    `rows` (B, T, 4) are those of `DrawnSensor`. Each step also predicts the model's other horizons,
-    which are not scored.
+    `rows` (B, T, 4) are those of `DrawnSensor`. The result's columns are log density (nats) and
+    p-value under the experts, then both under the model. Only forecasts of the next row are scored.
     """
     answers = follow(model, model.initial_state(len(rows)), rows)[1]
     parts = [answers["floor"][..., 1:], answers["log_density"], answers["p_value"]]
@@ -93,11 +94,11 @@ def by_steps(model: StreamingModel, rows: Tensor) -> Tensor:
 
 
 def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
-    """Return the scores of `by_steps`, (B, T, 4), for the general model in a fifteenth of the time.
+    """Score streams as `by_steps` does, but in a fifteenth of the time: only for the general model.
 
-    Only the first horizon, the next row, is predicted. The results differ from those of the steps
-    after gaps: there the steps continue a stream by the experts' mean, and the network's memory
-    forgets (`Network.follow`).
+    `rows` and the result (B, T, 4) have the columns of `by_steps`. Only the next row is predicted,
+    at no other horizon. After gaps the results differ: in a gap the steps continue a stream by the
+    experts' mean, and the network's memory forgets (`Network.follow`).
     """
     seen = model.watched(rows.transpose(0, 1))
     normals = model.network.follow(seen.features, seen.z, seen.counts, torch.ones(len(rows), 1))
@@ -120,7 +121,7 @@ def one_ahead(model: Sensors, rows: Tensor) -> Tensor:
 def score_of(answers: FloatArray) -> SensorScore:
     """Sum up the scores (S, T, 4) of `answers_of`: log density and p-value of experts, of model.
 
-    Streams in which no row counts are left out.
+    Streams without a scored row (all NaN) are left out.
     """
     answers = answers[np.isfinite(answers[..., 0]).any(1)]
     gains = answers[..., 2] - answers[..., 0]

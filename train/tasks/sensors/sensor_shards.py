@@ -80,7 +80,7 @@ class StreamSet:
 
 
 class Shards:
-    """Makes and reads the files with features and answers of a set of streams.
+    """Makes and reads the files with the network's features and targets of a set of streams.
 
     Args:
         folder: Folder of the files; made if missing.
@@ -131,8 +131,9 @@ class Shards:
             n_rows: N, the number of rows.
 
         Returns:
-            Features (B, N, F) and answers (B, N, 3), both float32. The answers are z, whether it
-            counts, and the log density of the experts.
+            Features (B, N, F) and answers (B, N, 3), both float32. Columns of the answers are
+            the value's normal quantile z under the experts' forecast; 1 where z is learned, else 0;
+            and the log density of the experts in nats.
         """
         features, answers = [], []
         for stream, start in zip(streams.tolist(), starts.tolist(), strict=True):
@@ -162,7 +163,14 @@ class Shards:
             ) from error
 
     def _agree(self, model: Sensors) -> None:
-        """Refuse a folder of other streams or of other experts; prepare a fresh one."""
+        """Check that the folder holds features of these streams by the experts of `model`.
+
+        In a new folder, write the files by which later runs check this.
+
+        Raises:
+            DataError: Such a file cannot be read.
+            TrainingError: The folder holds features of other streams or by other experts.
+        """
         made_of = {name: v for name, v in asdict(self.streams).items() if name != "n_streams"}
         path, probe = self.folder / "made-of.json", self.folder / "probe.npz"
         rows = _probe_rows()
@@ -202,14 +210,17 @@ class Shards:
 
 
 def arrays_of(watched: WatchedStreams) -> tuple[Array, Array]:
-    """Return features (B, T, F) of streams in float16 and their answers (B, T, 3) in float32."""
+    """Return features (B, T, F) of streams in float16 and their answers (B, T, 3) in float32.
+
+    Columns of the answers are z, counts and log_density of `WatchedStreams`.
+    """
     features = watched.features.transpose(0, 1).half().contiguous()
     answers = torch.stack([watched.z, watched.counts, watched.log_density], -1).transpose(0, 1)
     return features.numpy(), answers.contiguous().numpy()
 
 
 def _probe_rows() -> Array:
-    """Draw one stream of each kind, always the same; return their rows, (T, B, 4)."""
+    """Return the `DrawnSensor` rows (T, B, 4) of B streams, one of each kind, always the same."""
     random, corpus = np.random.default_rng(PROBE_SEED), read_corpus()
     drawn = [draw_sensor(random, PROBE_SLOTS, family) for family in FAMILIES]
     drawn.append(draw_piece(random, PROBE_SLOTS, corpus))
@@ -217,7 +228,7 @@ def _probe_rows() -> Array:
 
 
 def _is_close(one: Array, other: Array) -> bool:
-    """Return whether two arrays are of one shape and mostly the same."""
+    """Return whether two arrays have one shape, and 99 % of numbers differ < 0.02 (1 + |other|)."""
     if one.shape != other.shape:
         return False
     one, other = one.astype(np.float64), other.astype(np.float64)

@@ -46,7 +46,9 @@ OWN = StreamSet()
 
 @dataclass(frozen=True, slots=True)
 class SensorsOptions:
-    """Holds the options of `edgefold train sensors`; None stands for the value that a run keeps.
+    """Holds the options of `edgefold train sensors`; None where the user left an option out.
+
+    Then a resumed run keeps its value, and a new run takes the default.
 
     Attributes:
         out: Folder of the run.
@@ -72,7 +74,8 @@ class SensorsTask(Task):
         cache: Folder of the files with features (shards); `prepare` makes it.
         drawn: The set of streams that are drawn.
         n_rows: Number of rows of a stream in a batch.
-        kept_cache: Path of that folder as the run stores it; empty where it is in the run's folder.
+        kept_cache: Text by which the run's description names `cache`; empty for the default folder,
+            which lies in the run's folder.
     """
 
     option_class = SensorsOptions
@@ -108,7 +111,12 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def from_options(cls, args: SensorsOptions, kept: dict[str, Any] | None = None) -> SensorsTask:
-        """Return the task of the streams that the options name; a resumed run keeps its options.
+        """Return the task of the streams that the options name.
+
+        Args:
+            args: Options of the command.
+            kept: Description of the task of the run that is resumed, if there is one: options that
+                the user leaves out are taken from it.
 
         Raises:
             TrainingError: The resumed run has other options, or they make no sense.
@@ -135,7 +143,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         }
 
     def prepare(self, say: Callable[[str], None]) -> None:
-        """Draw the streams and let the experts read them, where the files are not there already."""
+        """Draw streams and write the experts' features to `cache` where missing; open the files."""
         shards = Shards(self.cache, self.drawn)
         shards.complete(say)
         self._shards = shards
@@ -169,7 +177,11 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Score the model's gain over its experts, and its calibration, on held-out streams."""
+        """Score the model's gain over its experts, and its calibration, on held-out streams.
+
+        At most 16 n_batches streams are drawn with `seed`. `names`, the run and how long it was
+        trained, head the table. The scores are returned as JSON and as a table.
+        """
         from tqdm import tqdm
 
         n_streams = min(16 * n_batches, MOST_STREAMS)
@@ -183,9 +195,10 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: Any) -> TaskStreams:
-        """Return held-out streams that set a narrow precision's ranges, and none to score.
+        """Return held-out streams to calibrate a precision such as int8, and none to score.
 
-        A forecast of this model is scored by its own later answer, not by a given target.
+        A forecast of this model is scored by its own later answer, not by a given target. The
+        arguments are not used.
         """
         tables = [
             stream.rows.astype(np.float64) for stream in held_out(N_CALIBRATED, EVALUATED_SLOTS, 0)

@@ -104,7 +104,7 @@ def read_windows(path: Path) -> Windows:
 
 
 def split_windows(windows: Windows) -> tuple[Windows, Windows]:
-    """Return windows for training and held-out windows, drawn at random, always the same."""
+    """Return windows for training, then held-out ones (a fifth); the random split never changes."""
     order = torch.randperm(len(windows.x), generator=torch.Generator().manual_seed(42))
     n_test = max(1, round(TEST_SHARE * len(order)))
     test, train = (
@@ -212,9 +212,10 @@ class HumanActivityTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Return the share of the time points in held-out windows whose activity is right.
+        """Return the share of held-out time points whose activity is right, as JSON and as text.
 
-        It is returned as JSON and as text.
+        The first n_batches batches of 32 windows are scored; `seed` is not used. The text begins
+        with `names`, the run and how long it was trained.
         """
         parts = torch.arange(len(self.test.x)).split(EVALUATION_BATCH)[:n_batches]
         right = torch.cat([hits(model, _batch(self.test, part)) for part in parts])

@@ -164,8 +164,8 @@ def _video(paths: list[Path], widths: list[int]) -> LabelledTokens:
 
     Args:
         paths: Paths of the three files.
-        widths: Number of columns of rgb and of flow in the first video, which is stored here; 0
-            before it.
+        widths: Numbers of columns of rgb and of flow that the video must have. Start with [0, 0]:
+            the call for the first video writes its numbers into this list.
     """
     *features, targets = (_array(path, "thumos14") for path in paths)
     for index, (path, array) in enumerate(zip(paths, features, strict=False)):
@@ -189,7 +189,10 @@ def _video(paths: list[Path], widths: list[int]) -> LabelledTokens:
 
 
 def _array(path: Path, source: str) -> NDArray[Any]:
-    """Map the array of a .npy file into memory; only numbers are read, because pickles run code."""
+    """Map the array of a .npy file into memory; only numbers are read, because pickles run code.
+
+    Where this fails, the DataError explains how to get the files of `source`.
+    """
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

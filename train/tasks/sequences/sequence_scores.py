@@ -54,7 +54,7 @@ class ClassScores:
 
 
 def scored(recording: LabelledTokens, sequences: SequenceSet) -> NDArray[np.int64]:
-    """Return the places in a recording of the tokens that are scored, from 0 on."""
+    """Return the indices of a recording's scored tokens: labelled, and not too near its start."""
     first = min(sequences.window, len(recording)) - sequences.n_scored
     places = np.flatnonzero(recording.y != UNLABELLED)
     return places[places >= first]
@@ -167,7 +167,7 @@ def baselines(
 ) -> dict[str, ClassScores]:
     """Fit baselines to the training recordings, and return their scores on others by name.
 
-    They are the class frequencies, and logistic regressions on parts of a window.
+    Baselines are the class frequencies, and logistic regressions on parts of a window.
     """
     fitted = [(r, place) for r in sequences.training for place in scored(r, sequences)]
     if len(fitted) > N_FITTED:
@@ -207,7 +207,7 @@ def baselines(
 def window_at(
     recording: LabelledTokens, place: int, sequences: SequenceSet
 ) -> tuple[Tensor, Tensor]:
-    """Return the scaled window (W, X) that ends at a place, and which tokens in it are real, (W,).
+    """Return the scaled window (W, X) that ends with token `place`, and True for real tokens, (W,).
 
     Tokens before the start of the recording are zeros.
     """

@@ -62,7 +62,7 @@ class SequenceSet:
         classes: Names of the K classes.
         window: W, the number of tokens of a training window.
         n_scored: Number of last tokens of a training window that have labels and are scored.
-        shift, scale: (X,); (tokens - shift) / scale are raw tokens in the model's units.
+        shift, scale: (X,); a model reads (tokens - shift) / scale in place of raw tokens.
         rate_hz: Tokens a second; 0 where they have no time.
         has_background: Whether class 0 stands for none of the actions.
         note: Text on what the set is made of.

@@ -117,7 +117,7 @@ class SequenceTask(Task):
             raise DataError(f"{source}: no recording for training has a label where one counts.")
 
     def describe(self) -> dict[str, Any]:
-        """Return options, scaling and classes: a bundle takes raw tokens and names the classes."""
+        """Return the task's name, options, class names, shift and scale of x, for config.json."""
         return {
             "name": self.name,
             **self.options,
@@ -130,11 +130,16 @@ class SequenceTask(Task):
     def from_options(
         cls, args: SequenceOptions, kept: dict[str, Any] | None = None
     ) -> SequenceTask:
-        """Load the sequences that the options name and return their task; a run keeps its options.
+        """Load the sequences that the options name and return their task.
+
+        Args:
+            args: Options of the command.
+            kept: Description of the task of the run that is resumed, if there is one: options that
+                the user leaves out are taken from it.
 
         Raises:
-            DataError: Its files are not there or are none, an option belongs to another source, or
-                a run that is resumed has other options.
+            DataError: A file is missing or has another form, an option belongs to another source,
+                or the resumed run has other options.
         """
         if args.folder is not None:
             args = replace(args, folder=args.folder.resolve())
@@ -184,7 +189,11 @@ class SequenceTask(Task):
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Score a model along held-out recordings, 16 a batch, next to baselines and the papers."""
+        """Score a model on held-out recordings; return scores and baselines as JSON, and a table.
+
+        The first n_batches batches of 16 recordings are scored; `seed` is not used. The table names
+        the model by `names` (run, length of its training), and has published results, too.
+        """
         sequences = self.sequences
         recordings = sequences.held_out[: SIDE_BY_SIDE * n_batches]
         model_scores = score(answers(model, recordings, sequences), recordings, sequences)
@@ -222,7 +231,10 @@ class SequenceTask(Task):
 
     @classmethod
     def streams(cls, described: dict[str, Any], args: SequenceOptions) -> TaskStreams:
-        """Return training windows to set a narrow precision's ranges, held-out ones to score it."""
+        """Return training windows to calibrate a precision such as int8, held-out ones to score it.
+
+        `described` is the result of `describe` when the model was trained.
+        """
         task = cls.from_options(args, described)
         training, held_out = task.sequences.training, task.sequences.held_out
         return TaskStreams(
@@ -272,9 +284,9 @@ def load_sequences(source: str, folder: str, endless: bool, pretrained: str) -> 
 
 
 def _ends(recordings: Sequence[LabelledTokens], sequences: SequenceSet) -> Any:
-    """Return the possible ends of windows as rows (recording, token).
+    """Return the last tokens of all possible windows as rows (recording, token), two indices.
 
-    All tokens that such a window scores have labels.
+    The last n_scored tokens of each such window have labels.
     """
     ends = []
     for index, recording in enumerate(recordings):
@@ -288,5 +300,5 @@ def _ends(recordings: Sequence[LabelledTokens], sequences: SequenceSet) -> Any:
 
 
 def _as_json(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the scores that are numbers; those that the source does not have are NaN."""
+    """Return the scores without those that are NaN, which the source does not have."""
     return {name: value for name, value in scores.items() if not math.isnan(value)}
