@@ -189,7 +189,7 @@ class StreamingModel(nn.Module):
         then x_target (B, M, X), and returns its answers to x_target, (B, M, *shape of one target).
         It does not read y_context; tokens whose mask (B, N) is False change nothing.
         """
-        state = initial_state_beside(self, x_context)
+        state = initial_state_for(self, x_context)
         if is_filter(self):
             state, _ = follow(self, state, x_context, mask)
             return follow(self, state, x_target)[1]
@@ -271,7 +271,7 @@ def room_of(model: StreamingModel) -> int | None:
     return model.capacity if model.capacity and model.when_full == "refuse" else None
 
 
-def initial_state_beside(model: StreamingModel, points: Tensor) -> State:
+def initial_state_for(model: StreamingModel, points: Tensor) -> State:
     """Return the empty state of B streams, on the device of the points (B, ...)."""
     state = model.initial_state(len(points))
     return {name: tensor.to(points.device) for name, tensor in state.items()}
@@ -294,9 +294,9 @@ def commit(
         in_place: Whether rings are written where they lie, so that the state before is lost.
     """
     following = dict(state)
-    beside = {FINITE, *(ring.slot for ring in rings.values())}
+    reported = {FINITE, *(ring.slot for ring in rings.values())}
     for name, tensor in written.items():
-        if name in beside:
+        if name in reported:
             continue
         ring = rings.get(name)
         if ring is None or tensor.shape == state[name].shape:  # condition() gives whole rings

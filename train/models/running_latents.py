@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefold.train.contract import Cache, State, initial_state_beside
+from edgefold.train.contract import Cache, State, initial_state_for
 from edgefold.train.layers.device_layers import normalise
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.latents_model import LatentsModel
@@ -82,7 +82,7 @@ class RunningLatentsModel(LatentsModel):
 
         This is section 3.1 of Feng et al. 2024; the arguments are as in `scores_values`.
         """
-        state = initial_state_beside(self, x)
+        state = initial_state_for(self, x)
         if x.shape[1]:
             state = {"attended": attend_at_once(*self.scores_at_once(x, y, mask))}
         return self.refresh(state)

@@ -65,7 +65,7 @@ def outer_arm(x: Tensor) -> Tensor:
     return torch.where(upper, torch.where(right, 1, 2), torch.where(right, 4, 3))
 
 
-def told(rewards: Tensor, arm: Tensor, generator: torch.Generator) -> Tensor:
+def hide_other_rewards(rewards: Tensor, arm: Tensor, generator: torch.Generator) -> Tensor:
     """Return rewards (..., 5) of which a device knows one: the other four become random numbers.
 
     Args:
@@ -129,5 +129,5 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         arm = torch.randint(N_ARMS, (n_tasks, n), generator=generator)
         one_alone = torch.rand(n_tasks, 1, 1, generator=generator) < 0.5
         context = rewards[:, :n]
-        context = torch.where(one_alone, told(context, arm, generator), context)
+        context = torch.where(one_alone, hide_other_rewards(context, arm, generator), context)
         return Batch(x[:, :n], context / Y_SCALE, x[:, n:], rewards[:, n:] / Y_SCALE)

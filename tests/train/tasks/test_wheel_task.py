@@ -14,8 +14,8 @@ from edgefold.train.tasks.wheel import (
     WheelTask,
     draw_points,
     draw_rewards,
+    hide_other_rewards,
     outer_arm,
-    told,
 )
 
 
@@ -63,7 +63,7 @@ def test_delta_alone_decides_where_large_rewards_begin() -> None:
 def test_a_device_learns_one_reward_and_noise() -> None:
     rewards = torch.full((2000, N_ARMS), 50.0)
     arm = torch.arange(2000) % N_ARMS
-    learned = told(rewards, arm, seeded())
+    learned = hide_other_rewards(rewards, arm, seeded())
     is_chosen = arm[:, None] == torch.arange(N_ARMS)
     assert (learned[is_chosen] == 50).all()
     noise = learned[~is_chosen]

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.contract import Cache, State, StreamingModel, initial_state_beside
+from edgefold.train.contract import Cache, State, StreamingModel, initial_state_for
 from edgefold.train.layers.attention import NEGLIGIBLE, Attention, FeedForward
 from edgefold.train.layers.buffer_attention import with_key_column
 from edgefold.train.layers.device_layers import (
@@ -175,7 +175,7 @@ class Lbanp(LatentsModel, PointsModel):
 
     def context_cache(self, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Cache:
         if x.shape[1] == 0:
-            return self.refresh(initial_state_beside(self, x))
+            return self.refresh(initial_state_for(self, x))
         x, y, mask = real_points(x, y, mask)
         return self.cache_of(self._outputs(self._contexts(self.embedding.points(x, y)), mask))
 

@@ -21,7 +21,7 @@ from edgefold.train.contract import (
     Prediction,
     StreamingModel,
     advance,
-    initial_state_beside,
+    initial_state_for,
 )
 from edgefold.train.layers.joint_head import TargetAttention
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, CmanpOnDevice
@@ -84,7 +84,7 @@ class CmanpAnd(JointLatentsModel, Cmanp):
         It is computed block by block; earlier blocks are learned with their true values.
         """
         context = batch.x_context, batch.y_context, batch.mask
-        start = initial_state_beside(self, batch.x_context)
+        start = initial_state_for(self, batch.x_context)
         state = advance(self, start, self.condition(start, *context))
         total = batch.y_target.new_zeros(len(batch.y_target), 1)
         n_targets = batch.x_target.shape[1]

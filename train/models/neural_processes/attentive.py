@@ -37,7 +37,7 @@ from edgefold.train.contract import (
     Prediction,
     State,
     StreamingModel,
-    initial_state_beside,
+    initial_state_for,
 )
 from edgefold.train.layers.device_layers import Affine, composed, exact, linear_layers, rounded
 from edgefold.train.models.device_form import DeviceForm
@@ -143,7 +143,7 @@ class AttentiveProcess(NeuralProcess, PointsModel):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         context = self.at_once(x_context, y_context, every_row(x_context, mask))
-        state = initial_state_beside(self, x_context)
+        state = initial_state_for(self, x_context)
         return self.query(self.cache(context, state), x_target)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:

@@ -44,7 +44,7 @@ from edgefold.train.contract import (
     Prediction,
     State,
     StreamingModel,
-    initial_state_beside,
+    initial_state_for,
 )
 from edgefold.train.layers.buffer_attention import Slots
 from edgefold.train.models.neural_processes.attentive import AttentiveOnDevice, AttentiveProcess
@@ -166,7 +166,7 @@ class BootstrappedProcess(AttentiveProcess):
         self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
     ) -> Prediction:
         x, y, mask = _real_first(x_context, y_context, mask)
-        seed = initial_state_beside(self, x)[SEED]
+        seed = initial_state_for(self, x)[SEED]
         draws = Draws.of(mask, seed, self.config.n_samples)
         return self.query(self._whole(x, y, mask, draws), x_target)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgefold.train.contract import advance, initial_state_beside
+from edgefold.train.contract import advance, initial_state_for
 from edgefold.train.models.events.event_model import EventModel
 
 FEWEST = 5
@@ -119,7 +119,7 @@ def predictions_along(model: EventModel, events: Tensor) -> tuple[Tensor, Tensor
 @torch.inference_mode()
 def answers_along(model: EventModel, events: Tensor) -> list[Mapping[str, Tensor]]:
     """Return predictions after each of the events (B, N, 2) of (gap, mark); streams begin empty."""
-    state, predictions = initial_state_beside(model, events), list[Mapping[str, Tensor]]()
+    state, predictions = initial_state_for(model, events), list[Mapping[str, Tensor]]()
     for row in range(events.shape[1]):
         written, prediction = model.step(state, events[:, row])
         state = advance(model, state, written)
