@@ -146,9 +146,9 @@ class EnergyMeter:
         self._mark()
 
     def learn_memory(self) -> bool:
-        """Lengthen `memory_s` if readings are renewed less often than every `memory_s` seconds.
+        """Lengthen `memory_s`, the age that a reading may have, if readings are renewed less often.
 
-        If so, drop the windows so far, whose readings were taken too early, and return True.
+        Then the windows so far may contain power from before they began: drop them, return True.
 
         Raises:
             MeterError: The sensor failed meanwhile.

@@ -274,7 +274,7 @@ def _rounding(cuts: list[Cut], step_w: float) -> float:
 
 
 def _step(sampler: Sampler, idle: list[Cut], work: list[Cut]) -> tuple[float, str, bool]:
-    """Return the smallest difference shown, its unit (W or J), and whether the driver states it."""
+    """Return the sensor's resolution, its unit (W or J), and whether the driver states it."""
     sensor = sampler.sensor
     if isinstance(sensor, EnergySensor):
         return sensor.step_j, "J", True

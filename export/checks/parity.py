@@ -226,9 +226,10 @@ def record(
 
 
 def shortened(golden: Golden, tolerance: float) -> Golden:
-    """Cut a golden stream to its first `GOLDEN_POINTS` points, which a bundle keeps, and return it.
+    """Return the part of a golden stream that a bundle keeps: its first `GOLDEN_POINTS` points.
 
-    All points of the chunks are kept, too. `tolerance` is stored for the check of the bundle.
+    Where its chunks for `condition` hold more points than that, all of these are kept. `tolerance`
+    is stored for the check of the bundle.
     """
     n_kept = max(GOLDEN_POINTS, golden.n_condition)  # a check must meet every step
     early = golden.moments <= n_kept

@@ -70,7 +70,7 @@ def _subject(path: Path, imported: Imported, n_inputs: int) -> ExportSubject:
 
 
 def _recorded(reference: Reference) -> GoldenRecording:
-    """Make a golden stream of the file's own answers, which are also its float32 predictions."""
+    """Return a recording for checks, in which the imported file's own answers are the reference."""
     n_streams, n_steps = reference.x.shape[:2]
     moments = np.unique(np.geomspace(1, n_steps, 12).round().astype(int))
     nothing = np.zeros((n_streams, n_steps, 0))

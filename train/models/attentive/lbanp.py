@@ -347,10 +347,11 @@ class ContextAttention(nn.Module):
         return queries.view(self.n_streams, -1, self.n_heads, queries.shape[-1] // self.n_heads)
 
     def _hiding(self, keys: Tensor) -> Tensor:
-        """Return a matrix (B, heads, D/H + 1, D/H + 1) by which queries are multiplied.
+        """Return a matrix (B, heads, D/H + 1, D/H + 1) that is multiplied to the queries.
 
-        It subtracts a query's score with the key of slot 0 from the query's last number, so that
-        an empty slot has this score less `NEGLIGIBLE`. Keys are (B, heads, N, D/H + 1).
+        A key (B, heads, N, D/H + 1) of an empty slot is 0 but for its last number, -1, so its score
+        is minus the query's last number. From that the matrix subtracts the query's score with the
+        first slot: an empty slot then scores `NEGLIGIBLE` below the first one, whatever its size.
         """
         return self.same - keys[:, :, :1].mT * self.last
 
