@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part, one_case = config.getoption("--part"), config.getoption("--one-case")
     if not part and not one_case:
         return
-    chosen = part_of([item.nodeid for item in items], str(part)) if part else set[int]()
+    chosen = part_of([part_name(item) for item in items], str(part)) if part else set[int]()
     if one_case:
         chosen |= first_cases([function_and_law(item) for item in items])
     keep(config, items, chosen)
@@ -113,6 +113,12 @@ def quick(item: pytest.Item) -> bool:
         inspect.unwrap(item.function),
         {name: made for name, made in functions.items() if isinstance(made, FunctionType)},
     )
+
+
+def part_name(item: pytest.Item) -> str:
+    """Return the name by which --part chooses a test: its own, or that of the marker `together`."""
+    together = item.get_closest_marker("together")
+    return str(together.args[0]) if together else item.nodeid
 
 
 def function_and_law(item: pytest.Item) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,19 @@ CAPABILITIES = ("8.6", "8.9")
 GRAPHS = ("condition", "update", "consolidate", "refresh", "query", "query_one")
 
 SHARED = {"float32": "tiny", "float16": "tiny-float16", "int8": "tiny-int8"}
-"""Shared bundles by their precision; "tiny" stands for them among the presets."""
+"""The tests' shared bundles by their precision; among the presets they are called "shared"."""
 
 
-def presets() -> list[Any]:
-    """The shared bundles, then each preset, which is exported first."""
-    return ["tiny", *(pytest.param(name, marks=pytest.mark.product) for name in PRESETS)]
+def sources() -> list[Any]:
+    """Preset and precision of the shared bundles, then of those that an export makes first."""
+    exported = [
+        pytest.param(*source, marks=(pytest.mark.product, pytest.mark.together("-".join(source))))
+        for source in product(PRESETS, PRECISIONS)
+    ]
+    return [("shared", precision) for precision in PRECISIONS] + exported
 
 
+SOURCES = pytest.mark.parametrize(("preset", "precision"), sources())
 Bundles = Callable[[str, str], Manifest]
 
 
@@ -66,7 +72,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, bundles: Path) -> Bundles
     """Bundles of untrained presets by name and precision, each exported once."""
 
     def export(preset: str, precision: str) -> Manifest:
-        if preset == "tiny":
+        if preset == "shared":
             return load_manifest(bundles / SHARED[precision])
 
         def make(folder: Path) -> None:
@@ -85,8 +91,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, bundles: Path) -> Bundles
 @pytest.mark.one_case
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("preset", presets())
+@SOURCES
 def test_every_graph_builds_for_each_capability(
     exported: Bundles, rtx: Variant, preset: str, precision: str, name: str, capability: str
 ) -> None:
@@ -99,8 +104,7 @@ def test_every_graph_builds_for_each_capability(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("preset", presets())
+@SOURCES
 def test_each_capability_gets_an_engine_of_its_own(
     exported: Bundles, rtx: Variant, preset: str, precision: str, name: str
 ) -> None:
@@ -114,8 +118,7 @@ def test_each_capability_gets_an_engine_of_its_own(
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("preset", presets())
+@SOURCES
 def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
     exported: Bundles, rtx: Variant, preset: str, precision: str
 ) -> None:
@@ -138,7 +141,7 @@ def test_tensorrt_sees_the_tensors_that_the_manifest_lists(
 def test_precision_is_what_the_graph_says(exported: Bundles, rtx: Variant, precision: str) -> None:
     """Strongly typed: types inside the network are the graph's own, not TensorRT's choice."""
     trt = rtx.module
-    kept = parse_graph(rtx, exported("tiny", precision).path / "refresh.onnx")
+    kept = parse_graph(rtx, exported("shared", precision).path / "refresh.onnx")
     layers = [kept.network.get_layer(index) for index in range(kept.network.num_layers)]
     types = {
         layer.get_output(0).dtype for layer in layers if layer.type == trt.LayerType.MATRIX_MULTIPLY
@@ -153,7 +156,7 @@ def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
     exported: Bundles, rtx: Variant, precision: str
 ) -> None:
     """The words of NVIDIA's real log are those that `inspection` reads."""
-    refresh = exported("tiny", precision).path / "refresh.onnx"
+    refresh = exported("shared", precision).path / "refresh.onnx"
     facts = build_plan(rtx, refresh, EngineOptions(compute_capabilities=("8.6",))).facts
     kernels, products = kernels_of(facts), products_of(facts)
     assert "kernels_missing" not in facts and facts["seconds"] > 0
@@ -168,14 +171,14 @@ def test_a_build_tells_its_kernels_and_what_became_of_narrow_products(
 
 
 def test_one_engine_can_serve_several_capabilities(exported: Bundles, rtx: Variant) -> None:
-    update = exported("tiny", "float32").path / "update.onnx"
+    update = exported("shared", "float32").path / "update.onnx"
     both = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES))
     one = build_plan(rtx, update, EngineOptions(compute_capabilities=CAPABILITIES[:1]))
     assert len(both.plan) > len(one.plan)
 
 
 def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx: Variant) -> None:
-    update = exported("tiny", "float32").path / "update.onnx"
+    update = exported("shared", "float32").path / "update.onnx"
     offered = supported_capabilities(rtx)
     assert set(CAPABILITIES) <= set(offered)
     for capability in offered:
@@ -184,7 +187,7 @@ def test_every_capability_from_ampere_on_can_be_built_for(exported: Bundles, rtx
 
 def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -> None:
     """So an engine can be told by what it was built from."""
-    query = exported("tiny", "float32").path / "query_one.onnx"
+    query = exported("shared", "float32").path / "query_one.onnx"
     options = EngineOptions(compute_capabilities=("8.6",))
     assert build_plan(rtx, query, options).plan == build_plan(rtx, query, options).plan
 
@@ -192,7 +195,7 @@ def test_building_twice_gives_the_same_engine(exported: Bundles, rtx: Variant) -
 @pytest.mark.long
 def test_the_optimisation_level_changes_nothing_in_rtx(exported: Bundles, rtx: Variant) -> None:
     """What EngineOptions says of it."""
-    query = exported("tiny", "float32").path / "query_one.onnx"
+    query = exported("shared", "float32").path / "query_one.onnx"
     plans = {
         build_plan(rtx, query, EngineOptions(None, None, level, ("8.6",))).plan
         for level in (None, 0, 5)
@@ -231,7 +234,7 @@ def test_an_operator_that_tensorrt_does_not_know_is_named_with_its_node(
 def test_missing_weights_and_too_small_a_workspace_are_told(
     exported: Bundles, tmp_path: Path, rtx: Variant
 ) -> None:
-    source = exported("tiny", "float32").path / "refresh.onnx"
+    source = exported("shared", "float32").path / "refresh.onnx"
     alone = tmp_path / "refresh.onnx"
     alone.write_bytes(source.read_bytes())
     options = EngineOptions(compute_capabilities=("8.6",))
@@ -247,6 +250,6 @@ def test_a_machine_without_a_gpu_is_told_to_name_a_capability(
 ) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
-    update = exported("tiny", "float32").path / "update.onnx"
+    update = exported("shared", "float32").path / "update.onnx"
     with pytest.raises(BackendError, match="No GPU answers here: name a compute capability"):
         build_plan(rtx, update, EngineOptions())
