@@ -273,10 +273,10 @@ def kept_bundles() -> Path:
 
 def run(choices: Sequence[Choice]) -> int:
     """Run all choices by one pytest, on two workers; returns its code."""
-    from tests.conftest import make_bundles
-
     folder = kept_bundles()
     if not folder.exists():
+        from tests.conftest import make_bundles  # imports PyTorch, which takes seconds
+
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
             make_bundles(Path(work) / "bundles")
             (Path(work) / "bundles").rename(folder)
