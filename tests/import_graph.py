@@ -33,6 +33,7 @@ def tree_of(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_text())
     finally:
+        gc.freeze()
         gc.enable()
 
 
