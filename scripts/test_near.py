@@ -38,6 +38,7 @@ MOST_MODELS = 3
 """Models whose cases run where a file is part of many."""
 CORE = 12
 """A file that more test files import directly is a core file."""
+WORKERS = ("--numprocesses=auto", "--maxprocesses=4", "--dist=loadscope")
 BUNDLES_FROM = ("train", "export", "runtime/bundle", "tests/conftest.py", "tests/native_builds.py")
 """What the shared bundles depend on: they are kept until one of these files changes."""
 
@@ -272,7 +273,7 @@ def kept_bundles() -> Path:
 
 
 def run(choices: Sequence[Choice]) -> int:
-    """Run all choices by one pytest, on two workers; returns its code."""
+    """Run all choices by one pytest, on the workers of `make test`; returns its code."""
     folder = kept_bundles()
     if not folder.exists():
         from tests.conftest import make_bundles  # imports PyTorch, which takes seconds
@@ -285,7 +286,7 @@ def run(choices: Sequence[Choice]) -> int:
     paths = dict.fromkeys(path for choice in choices for path in choice.paths)
     with tempfile.TemporaryDirectory() as work:
         near = write_choices(choices, Path(work) / "choices.json")
-        options = ["-q", "-n2", "--dist=loadscope", "--everyday", f"--near={near}"]
+        options = ["-q", *WORKERS, "--everyday", f"--near={near}"]
         words = [sys.executable, "-m", "pytest", *options, *paths]
         code = subprocess.run(words, cwd=ROOT, env=environment).returncode
     return 0 if code == 5 else code  # 5: every test was left out

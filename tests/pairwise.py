@@ -7,7 +7,7 @@ al., "The AETG system", IEEE Transactions on Software Engineering 23(7), 1997).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -47,6 +47,14 @@ def parametrize(**axes: Sequence[Any]) -> pytest.MarkDecorator:
         values = [axis[i] for axis, i in zip(axes.values(), case, strict=True)]
         cases.append(pytest.param(*values, marks=() if case in chosen else pytest.mark.product))
     return pytest.mark.parametrize(tuple(axes), cases)
+
+
+def leave_out(values: Sequence[Any], left_out: Collection[Any]) -> list[Any]:
+    """Cases of one axis, of which those that `make test` leaves out are marked `product`."""
+    return [
+        pytest.param(value, marks=pytest.mark.product if value in left_out else ())
+        for value in values
+    ]
 
 
 def in_turn(first: Sequence[Any], second: Sequence[Any]) -> set[tuple[Any, Any]]:

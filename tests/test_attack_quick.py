@@ -1,4 +1,4 @@
-"""A five-hundredth of each attack, so that the fuzzers stay alive; `make test-attack` runs all."""
+"""A few cases of each attack, so that the fuzzers stay alive; `make test-attack` runs all."""
 
 from __future__ import annotations
 

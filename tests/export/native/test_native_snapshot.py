@@ -19,6 +19,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.stream.snapshot import MOST_POINTS, SnapshotRecord, write_snapshot
 from tests.export.native.c_streams import FLAGS, KINDS, NAME, CStream, compiler, stubbed_files
 from tests.export.native.test_interface import BundleOf, StreamOf, drawn, require_same_state
+from tests.pairwise import leave_out
 
 EXTRA: dict[str, Array] = {
     "loop": np.frombuffer(b'{"rows": 3}', np.uint8),
@@ -40,12 +41,7 @@ def advance(c: CStream, n: int = 5) -> None:
         assert (c.step(x) if c.manifest.is_filter else c.update(x, y)) == "OK"
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(kind, marks=pytest.mark.product if kind in EXPORTED_FOR_THIS else ())
-        for kind in KINDS
-    ]
-)
+@pytest.fixture(params=leave_out([*KINDS], EXPORTED_FOR_THIS))
 def stream(request: pytest.FixtureRequest, stream_of: StreamOf) -> CStream:
     c = stream_of(request.param)
     advance(c)
