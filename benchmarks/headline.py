@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from benchmarks.record import Record
 from benchmarks.table import KERNELS, Table, describe, error, megabytes
 from edgefold.cli.text.numbers import format_time
@@ -22,9 +24,10 @@ def headline(records: dict[str, Record]) -> str:
     if beside := _beside(records):
         header = [
             "the paper's size, same weights, float32, one thread",
-            "Edgefold",
+            "as C",
+            "on ONNX Runtime",
             "PyTorch eager",
-            "ratio",
+            "ratio to the first",
         ]
         parts.append(Table(header, beside).markdown())
     if along := _along(records):
@@ -46,33 +49,54 @@ def headline(records: dict[str, Record]) -> str:
 
 
 def _beside(records: dict[str, Record]) -> list[list[str]]:
+    """Return rows of the work as C, on ONNX Runtime and in PyTorch; equal work stands first."""
     rows = []
     if "step_latency" in records:
         times = records["step_latency"]["data"]["times"]
-        ours, theirs = times["edgefold"], times["pytorch"]
+        sides = [times.get("native", {}), times["edgefold"], times["pytorch"]]
         for what, mine, other in (
+            ("learn one point", "update", "update"),
+            ("learn one point, refresh", "update and refresh", "update and refresh"),
+            ("predict one target", "query, 1 target", "query, 1 target"),
+            ("learn points that may wait, each", "128 waiting updates", ""),
             (
                 "learn one point; PyTorch refreshes each time, as in the paper",
                 "update",
                 "update and refresh",
             ),
-            ("learn one point; PyTorch without the refresh", "update", "update"),
-            ("learn one point, refresh", "update and refresh", "update and refresh"),
-            ("predict one target", "query, 1 target", "query, 1 target"),
         ):
-            a, b = ours[mine]["median_s"], theirs[other]["median_s"]
-            rows.append([what, format_time(a), format_time(b), f"{b / a:.3g}x"])
-        waiting = ours["128 waiting updates"]
-        each = waiting["median_s"] / waiting["n_points"]
-        rows.append(["learn points that may wait, each", format_time(each), "", ""])
+            found = [
+                side[name]["median_s"] / (side[name]["n_points"] if name.startswith("128") else 1)
+                if name in side
+                else None
+                for side, name in zip(sides, (mine, mine, other), strict=True)
+            ]
+            rows.append([what, *_compared(found, format_time)])
     if "process" in records:
         by_name = records["process"]["data"]["contenders"]
         ours, theirs = by_name["edgefold"], by_name["pytorch"]
-        a, b = ours["needed_bytes"], theirs["needed_bytes"]
-        rows.append(["memory that the process needs", megabytes(a), megabytes(b), f"{b / a:.2g}x"])
-        a, b = ours["first_s"], theirs["first_s"]
-        rows.append(["start to first prediction", format_time(a), format_time(b), f"{b / a:.2g}x"])
+        for what, key, shown in (
+            ("memory that the process needs", "needed_bytes", megabytes),
+            ("start to first prediction", "first_s", format_time),
+        ):
+            rows.append([what, *_compared([None, ours[key], theirs[key]], shown)])
+    if "native_process" in records:
+        found = records["native_process"]["data"]["gp-paper"]
+        peaks = [found[side]["peak_bytes"] for side in ("native", "onnxruntime")]
+        rows.append(["peak memory of `edgefold run`", *_compared([*peaks, None], megabytes)])
+        peak = found["program"]["peak_bytes"]
+        rows.append(
+            ["peak memory of the program without Python", *_compared([peak, None, None], megabytes)]
+        )
     return rows
+
+
+def _compared(found: list[float | None], shown: Callable[[float], str]) -> list[str]:
+    """Return the figures of all sides, and PyTorch's over the first of ours."""
+    *ours, theirs = found
+    cells = ["" if figure is None else shown(figure) for figure in found]
+    best = next((figure for figure in ours if figure is not None), None)
+    return [*cells, f"{theirs / best:.3g}x" if theirs and best else ""]
 
 
 def _along(records: dict[str, Record]) -> list[list[str]]:

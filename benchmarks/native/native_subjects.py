@@ -52,12 +52,14 @@ def builds(asked: str | None = None) -> dict[str, Compiler]:
 
 
 @contextmanager
-def native_stream(bundle: Path, compiler: Compiler, folder: Path) -> Iterator[Stream]:
+def native_stream(
+    bundle: Path, compiler: Compiler, folder: Path, buffered: bool = False
+) -> Iterator[Stream]:
     """A stream on a library that is compiled into a folder."""
     folder.mkdir(parents=True)
     library = compile_library(generate(bundle).files, compiler, folder)
     manifest = load_manifest(bundle)
-    with Stream(manifest, NativeBackend(manifest, library, {}), {}, False) as stream:
+    with Stream(manifest, NativeBackend(manifest, library, {}), {}, buffered) as stream:
         yield stream
 
 

@@ -17,15 +17,22 @@ GRAPH_OF = {
 
 
 def step_latency(data: Record) -> list[Table]:
-    """Each step on both sides, its work and its floor."""
+    """Each step on all sides, its work and its floor."""
     ours, theirs = data["times"]["edgefold"], data["times"]["pytorch"]
+    native = data["times"].get("native", {})
     ceilings, noise = data["ceilings"], data["noise"]
     rows = []
     for name, times in ours.items():
         n = times["n_points"] if name.startswith("128") else 1
-        per_point = {key: v / n for key, v in times.items() if key.endswith("_s")}
+        each, as_c = (
+            {key: v / n for key, v in taken.items() if key.endswith("_s")}
+            for taken in (times, native.get(name, {}))
+        )
         beside = theirs.get(name)
-        ratio = f"{beside['median_s'] / times['median_s']:.1f}" if beside else ""
+        ratios = [
+            f"{beside['median_s'] / taken['median_s']:.1f}" if beside and taken else ""
+            for taken in (as_c, each)
+        ]
         work = data["work"].get(GRAPH_OF.get(name, ""))
         limits = ["", "", ""]
         if work:
@@ -39,8 +46,12 @@ def step_latency(data: Record) -> list[Table]:
                 format_time(floor_s),
             ]
         what = f"{name}, each" if n > 1 else name
-        rows.append([what, ranged(per_point), ranged(beside) if beside else "", ratio, *limits])
-    header = ["step", "Edgefold", "PyTorch eager", "ratio", "MFLOP", "kB", "floor"]
+        shown = [ranged(taken) if taken else "" for taken in (as_c, each, beside)]
+        rows.append([what, *shown, *ratios, *limits])
+    header = [
+        *("step", "as C", "on ONNX Runtime", "PyTorch eager", "PyTorch / C"),
+        *("PyTorch / ONNX Runtime", "MFLOP", "kB", "floor"),
+    ]
     note = (
         "Medians, p10 to p90 in brackets. PyTorch as the paper runs it is the line `update and "
         "refresh`; Edgefold refreshes when a query finds the memory stale. `128 updates` include "

@@ -1,7 +1,8 @@
 """How long does each step take, compared with the same model in plain PyTorch?
 
-The paper's size, untrained, float32, one thread. Both sides have the same weights and see the same
-points in one process; the PyTorch side runs as the paper does, with a refresh at each update.
+The paper's size, untrained, float32, one thread. All sides have the same weights and see the same
+points in one process: the bundle on ONNX Runtime, the same bundle as C, where a compiler is there,
+and PyTorch, which runs as the paper does, with a refresh at each update.
 
 The steps take turns in rounds (`benchmarks.rounds`), so that the drift of the machine meets all
 alike; a fixed piece of numpy work timed in between tells how large it is. Steps that need stale
@@ -12,14 +13,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import onnx
 import torch
 
 from benchmarks.machine_rates import measure_ceilings
+from benchmarks.native.native_subjects import native_stream
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -32,7 +37,8 @@ from benchmarks.rounds import Step, interleave
 from benchmarks.subjects import Subject, points, untrained
 from benchmarks.tables import as_text
 from edgefold.export.counting.op_counts import work_of
-from edgefold.runtime import Stream
+from edgefold.export.native.toolchain.compilers import find_compiler
+from edgefold.runtime import BackendError, Stream
 from edgefold.train.checkpoints import load_model
 
 QUESTION = "How long does each step take, beside the same model in plain PyTorch?"
@@ -140,14 +146,33 @@ def requirements(times: dict[str, Any]) -> list[Requirement]:
 
 @contextlib.contextmanager
 def contenders(subject: Subject) -> Iterator[dict[str, list[Step]]]:
-    """Both sides, opened on the same weights."""
+    """All sides, opened on the same weights; without a C compiler there is no "native"."""
     model, _ = load_model(subject.run)
-    with (
-        torch.inference_mode(),
-        Stream.open(subject.bundle) as stream,
-        Stream.open(subject.bundle, buffered=True) as waiting,
-    ):
-        yield {"edgefold": edgefold_steps(stream, waiting), "pytorch": torch_steps(model)}
+    try:
+        compiler = find_compiler()
+    except BackendError as error:
+        compiler = None
+        print(f"without the C: {error}", file=sys.stderr)
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(torch.inference_mode())
+        pairs = {
+            "edgefold": [
+                opened.enter_context(
+                    Stream.open(subject.bundle, backend="onnxruntime", buffered=buffered)
+                )
+                for buffered in (False, True)
+            ]
+        }
+        if compiler:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="edgefold-")))
+            pairs["native"] = [
+                opened.enter_context(
+                    native_stream(subject.bundle, compiler, folder / str(buffered), buffered)
+                )
+                for buffered in (False, True)
+            ]
+        groups = {name: edgefold_steps(*pair) for name, pair in pairs.items()}
+        yield groups | {"pytorch": torch_steps(model)}
 
 
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], list[Requirement]]:
