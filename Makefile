@@ -3,6 +3,7 @@
 PYTHON ?= python3.11
 PYTHON310 ?= $(shell scripts/find-python 3.10)
 VENV := .venv
+SITE_VENV := .venv-site
 BIN := $(VENV)/bin
 # Everything installs with plain pip. torch's version is pinned so that no CUDA packages follow it.
 TORCH := torch==2.13.0
@@ -14,7 +15,7 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 # not write bytecode, as some containers ask, which costs more than half of the collection.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs bench clean
+.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs docs-site bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
@@ -27,6 +28,7 @@ help:
 	@echo "make test-attack every fuzzer with all its cases, some 25 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
 	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
+	@echo "make docs-site   README and docs/ as pages in site/, with a search that needs no server"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
 	@echo "make install     only the virtual environment"
 	@echo "make clean       remove what these made, the virtual environments included"
@@ -85,6 +87,17 @@ docs: install
 	$(BIN)/python scripts/api_page.py >docs/api.md
 	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_public_surface.py
 
+# README and docs/ as pages in site/: no server, no network, links and anchors checked.
+$(SITE_VENV)/installed: docs/site/requirements.txt
+	$(PYTHON) -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/pip install --quiet --no-deps --requirement $<
+	@touch $@
+
+docs-site: $(SITE_VENV)/installed
+	$(PYTHON) scripts/site_pages.py build/site-pages
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict
+	@echo "open site/index.html"
+
 bench: install
 	$(BIN)/python -m benchmarks step_latency
 	$(BIN)/python -m benchmarks constancy
@@ -115,4 +128,4 @@ bench: install
 	$(BIN)/python -m benchmarks tables
 
 clean:
-	rm -rf $(VENV) .venv310 .arm64 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(SITE_VENV) build site .venv310 .arm64 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
