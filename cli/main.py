@@ -46,8 +46,10 @@ a first model, from its data to a board:
   edgefold export runs/sensor --out bundles/sensor
   edgefold run bundles/sensor --input sensor.csv --output predictions.csv
 
-On a board the base install is enough, for evaluate, check, run, budget, profile, compare and
-doctor. A board that opens only signed bundles needs the sign extra.
+On a board no extra is needed for forecast, evaluate, check, run, budget, profile, compare and
+doctor with a compiled bundle (`edgefold build`); the extra cpu adds onnxruntime, which opens every
+bundle.
+A board that opens only signed bundles needs the sign extra.
 docs/your-data.md leads from a file to a running loop in ten minutes.
 `edgefold COMMAND --help` explains a command's options.
 
@@ -137,7 +139,7 @@ def explain(error: Exception) -> str | None:
     Returns:
         The line; None for any other error, which is a bug of ours and needs its traceback.
     """
-    from edgefold.runtime.errors import EdgefoldError
+    from edgefold.runtime.errors import EdgefoldError, install_extra
 
     if isinstance(error, EdgefoldError):
         return " ".join(str(error).split())
@@ -145,9 +147,8 @@ def explain(error: Exception) -> str | None:
         package = error.name.partition(".")[0]
         if package == "edgefold":
             return f"this installation has no {error.name}; install edgefold again."
-        extra = {"matplotlib": "report", "cryptography": "sign"}.get(package, "train")
-        install = f"pip install '.[{extra}]' in Edgefold's folder installs it"
-        return f"{package} is not installed; {install}."
+        extra = _EXTRAS.get(package, "train")
+        return f"{package} is not installed; {install_extra(extra)} installs it."
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         advice = _ADVICE.get(error.errno or 0, "")
@@ -157,6 +158,13 @@ def explain(error: Exception) -> str | None:
     return None
 
 
+_EXTRAS = {  # by the module's name; the others come with train
+    "matplotlib": "report",
+    "cryptography": "sign",
+    "onnxruntime": "cpu",
+    "accelerate": "multi-gpu",
+    "pynvml": "nvidia",
+}
 _ADVICE = {
     errno.ENOSPC: "; free some space or choose another place, then run the command again.",
     errno.EDQUOT: "; free some of your quota or choose another place, then run it again.",

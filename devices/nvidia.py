@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from edgefold.devices.sysfs import optional_text
-from edgefold.runtime.errors import MeterError, Remedy
+from edgefold.runtime.errors import MeterError, Remedy, install_extra
 
-NVML = Remedy("energy and memory of the GPU", "pip install '.[nvidia]'")
+NVML = Remedy("energy and memory of the GPU", install_extra("nvidia"))
 GPU_DEVICES = ("nvidiactl", "nvmap")  # of discrete GPUs and of Jetson boards
 BUS_ID_BYTES = 32  # room for "00000000:00:00.0" and its zero
 CUDA_MODULES = ("cuda.bindings.runtime", "cuda.cudart")  # the second is its place before 12.8

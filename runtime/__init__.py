@@ -1,4 +1,4 @@
-"""Run a bundle inside fixed buffers, with no other packages than numpy, onnxruntime and psutil.
+"""Run a bundle inside fixed buffers, with no other packages than numpy and onnxruntime.
 
 A name's module is imported when the name is first used: a command that reads a board's meters must
 not load numpy.

@@ -32,6 +32,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra; it works for a wheel and for a clone.
+
+    Edgefold is installed where an error is read, so pip installs only what the extra adds to it.
+    """
+    return f"pip install 'edgefold[{extra}]'"
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """Describes what a user can do about an error's cause: a text and, if one helps, a command."""

@@ -255,7 +255,9 @@ def _draw(
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        return "", "not drawn: matplotlib is not installed (pip install '.[report]')"
+        from edgefold.runtime.errors import install_extra
+
+        return "", f"not drawn: matplotlib is not installed ({install_extra('report')})"
     from edgefold.cli.files import write_output
     from edgefold.cli.forecasting import MOST_PANELS
     from edgefold.cli.text.sensor_forecasts import panel_line

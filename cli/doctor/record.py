@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from edgefold.cli.doctor.backends import IMPORT, probe_backends
+from edgefold.cli.doctor.processes import Watch, watch_processes
 from edgefold.cli.text.numbers import format_bytes
 from edgefold.devices.host import Host, is_virtual
 from edgefold.devices.machine.condition import read_condition
@@ -34,13 +35,10 @@ from edgefold.runtime.errors import MeterError
 
 SCHEMA = 1
 PACKAGES = (
-    *("edgefold", "numpy", "onnxruntime", "onnxruntime-gpu", "psutil", "tensorrt"),
+    *("edgefold", "numpy", "onnxruntime", "onnxruntime-gpu", "tensorrt"),
     *("tensorrt-rtx", "cuda-bindings", "nvidia-ml-py", "matplotlib", "torch"),
 )
 WATCH_S = 0.3  # energy counters and processes are read twice, this far apart
-BUSY_PERCENT = 20.0
-
-Watch = Callable[[], list[dict[str, Any]]]
 
 
 def installed_version(package: str) -> str | None:
@@ -51,34 +49,6 @@ def installed_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def watch_processes() -> Watch:
-    """Start to watch the processor; return a function that lists programs that used it since."""
-    try:
-        import psutil
-    except ImportError:
-        return list
-    try:
-        watched = [p for p in psutil.process_iter(["name"]) if p.pid != psutil.Process().pid]
-    except (psutil.Error, OSError, IndexError):  # /proc lists no process, as under an emulator
-        return list
-
-    def percent(process: Any) -> float:
-        try:
-            return float(process.cpu_percent())
-        except psutil.Error:  # it ended, or is another user's
-            return 0.0
-
-    for process in watched:
-        percent(process)
-
-    def busiest() -> list[dict[str, Any]]:
-        used = [{"name": p.info["name"], "cpu_percent": percent(p)} for p in watched]
-        used = [entry for entry in used if entry["cpu_percent"] >= BUSY_PERCENT]
-        return sorted(used, key=lambda entry: -entry["cpu_percent"])[:3]
-
-    return busiest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,29 @@ from typing import Any
 
 from edgefold.devices.machine.thermal import OVER_CURRENT
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
-from edgefold.runtime.errors import Remedy
+from edgefold.runtime.errors import Remedy, install_extra
 
 BUSY_LOAD = 0.5  # runnable programs per core
 
 
 def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
     """Return lists of advice, empty if nothing is missing, under needed, more and steadier."""
+    runtime = list(_onnxruntime(record))
+    runs = any(entry["opens"] for entry in record["backends"])
     return {
-        "needed": list(_needed(record)),
-        "more": [*_gpu(record), *_meters(record), *_builder(record), *_extras(record)],
+        "needed": [] if runs else runtime,
+        "more": [
+            *(runtime if runs else ()),
+            *_gpu(record),
+            *_meters(record),
+            *_builder(record),
+            *_extras(record),
+        ],
         "steadier": list(_steadier(record)),
     }
 
 
-def _needed(record: dict[str, Any]) -> Iterator[Remedy]:
+def _onnxruntime(record: dict[str, Any]) -> Iterator[Remedy]:
     imported, machine = record["software"]["onnxruntime"], record["machine"]
     if imported["opens"]:
         return
@@ -40,10 +48,8 @@ def _needed(record: dict[str, Any]) -> Iterator[Remedy]:
             "pip install 'onnxruntime==1.23.2'",
         )
         return
-    yield Remedy(
-        f"onnxruntime does not import ({imported['reason']})",
-        "pip install --force-reinstall numpy onnxruntime psutil",
-    )
+    found = imported.get("remedy")
+    yield Remedy(**found) if found else Remedy(f"onnxruntime: {imported['reason']}")
 
 
 def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
@@ -142,6 +148,6 @@ def _moves(clock: dict[str, Any]) -> bool:
 def _extras(record: dict[str, Any]) -> Iterator[Remedy]:
     packages = record["software"]["packages"]
     if not packages["matplotlib"]:
-        yield Remedy("reports and plots", "pip install '.[report]'")
+        yield Remedy("reports and plots", install_extra("report"))
     if not packages["torch"] and record["machine"]["architecture"] == "x86_64":
-        yield Remedy("training and export", "pip install '.[train]'")
+        yield Remedy("training and export", install_extra("train"))

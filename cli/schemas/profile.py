@@ -29,7 +29,7 @@ class ProfileConditions(Machine):
     backend: BackendReport
     python: Annotated[str, "Version of Python."]
     numpy: Annotated[str, "Version of numpy."]
-    onnxruntime: Annotated[str, "Version of onnxruntime."]
+    onnxruntime: Annotated[str | None, "Version of onnxruntime; null where it is missing."]
     edgefold: Annotated[str, "Version of edgefold."]
     gc_enabled: Annotated[bool, "Whether Python's cyclic collector ran."]
     n_warm_up: Annotated[Count, "Calls before anything was timed."]

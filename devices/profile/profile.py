@@ -20,6 +20,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ from edgefold.devices.profile.record import (
     ProfileOptions,
 )
 from edgefold.runtime.backends.registry import info_of
-from edgefold.runtime.errors import MeterError
+from edgefold.runtime.errors import BackendError, MeterError
 from edgefold.runtime.record_fields import as_json
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Measurement:
 
         info = info_of(self._options.backend)
         if info.needs_onnxruntime or info.device == "gpu":
-            import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
+            with suppress(BackendError):  # where it is missing, the open says so, or needs none
+                import edgefold.runtime.backends.onnxruntime_session  # noqa: F401
 
         self._stage("libraries")
         machine = read_machine(self._host.root)
@@ -327,13 +329,20 @@ def _describe(stream: Stream, path: str, open_s: float) -> MeasuredBundle:
     )
 
 
+def _onnxruntime_version() -> str | None:
+    """Return the version of the imported package; onnxruntime-gpu has other metadata."""
+    try:
+        from edgefold.runtime.backends.onnxruntime_session import onnxruntime
+    except BackendError:
+        return None
+    return str(onnxruntime.__version__)
+
+
 def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
     """Return the conditions of a profile: the `Machine` at its start, the backend, the versions."""
     import platform
     from datetime import datetime, timezone
     from importlib.metadata import version
-
-    from edgefold.runtime.backends.onnxruntime_session import onnxruntime
 
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -341,7 +350,7 @@ def _conditions(machine: Any, stream: Stream) -> dict[str, Any]:
         "backend": stream.backend_report,
         "python": platform.python_version(),
         "numpy": version("numpy"),
-        "onnxruntime": onnxruntime.__version__,  # onnxruntime-gpu has other metadata
+        "onnxruntime": _onnxruntime_version(),
         "edgefold": version("edgefold"),
         "gc_enabled": gc.isenabled(),
         "n_warm_up": WARM_UP,

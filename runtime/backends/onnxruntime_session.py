@@ -4,6 +4,8 @@ From 1.29 on, onnxruntime's packages report usage: an extra thread, a database u
 cache folder, and an upload some seconds after the start. A device must not send usage data, and the
 thread's 0.7 MB would appear in the middle of a stream. Only the environment variable below, set
 before the first import, turns it off; a value that the user set stays.
+
+Where onnxruntime is missing or does not load, the import of this module raises BackendError.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgefold.runtime.backends.missing_onnxruntime import (
+    not_installed,
+    not_loaded,
+    read_system,
+)
 from edgefold.runtime.backends.needed_memory import settled_bytes
 from edgefold.runtime.bundle.manifest import DTYPES, Graph
 from edgefold.runtime.errors import BackendError
@@ -26,7 +33,14 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 _imported_by_others = "onnxruntime" in sys.modules
 _before_import = settled_bytes()
 
-import onnxruntime  # noqa: E402
+try:
+    import onnxruntime
+except ModuleNotFoundError as error:
+    if error.name != "onnxruntime":
+        raise not_loaded(error) from error
+    raise not_installed(read_system()) from error
+except ImportError as error:
+    raise not_loaded(error) from error
 
 import_bytes = None if _imported_by_others else settled_bytes() - _before_import
 """Counts the bytes of memory that the import of onnxruntime took in this process.

@@ -110,8 +110,8 @@ def open_backend(
         module, _, kind = info.place.partition(":")
         if engine.watch:
             engine.watch("load", info.name)
-        opener: type[Backend] = getattr(import_module(f"{__package__}.{module}"), kind)
         try:
+            opener: type[Backend] = getattr(import_module(f"{__package__}.{module}"), kind)
             backend = opener.open(info, manifest, threads, engine)
         except BackendError as error:
             refused[info.name] = str(error)

@@ -21,7 +21,7 @@ from typing import Any
 from edgefold.runtime.bundle.manifest import FILE_NAME as MANIFEST
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS, load_manifest
-from edgefold.runtime.errors import BundleError, KeyFileError
+from edgefold.runtime.errors import BundleError, KeyFileError, install_extra
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.plain_files import open_plain
 
@@ -224,7 +224,7 @@ def _verified(what: str, message: bytes, pairs: list[tuple[PublicKey, bytes]]) -
         cause = ModuleNotFoundError(result["missing"], name="cryptography")
         raise BundleError(
             f"{what}: the package cryptography does not load ({result['missing']}); "
-            "pip install '.[sign]' in Edgefold's folder installs it."
+            f"{install_extra('sign')} installs it."
         ) from cause
     return [verdict is True for verdict in result["valid"]]
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from edgefold.cli.doctor.backends import IMPORT, probed_names
-from edgefold.cli.doctor.record import DoctorHost, examine, watch_processes
+from edgefold.cli.doctor.record import DoctorHost, examine
 from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
@@ -24,7 +23,7 @@ from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import MEMINFO, jetson_orin_nano, raspberry_pi_5, write
 
 Text = pytest.CaptureFixture[str]
-INSTALLED = {"numpy": "1.26.4", "onnxruntime": "1.23.2", "psutil": "6.0", "matplotlib": "3.8"}
+INSTALLED = {"numpy": "1.26.4", "onnxruntime": "1.23.2", "matplotlib": "3.8"}
 PMIC = "3V3_SYS_A current(1)=0.5A\n3V3_SYS_V volt(9)=3.3V\nEXT5V_V volt(24)=5.1V\n"
 
 
@@ -305,17 +304,6 @@ def test_other_programs_are_named(pc: Path) -> None:
     record = examine(replace(place(pc), watch=lambda: lambda: busy))
     assert "busy now: compiler 97 %" in report(record)
     assert "ps aux --sort=-%cpu" in commands(record)
-
-
-@pytest.mark.parametrize("error", [IndexError("list index out of range"), OSError(1, "barred")])
-def test_a_machine_that_lists_no_process_is_watched_in_vain(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_process(attributes: list[str]) -> None:
-        raise error
-
-    monkeypatch.setattr(psutil, "process_iter", no_process)
-    assert watch_processes()() == []
 
 
 @pytest.mark.usefixtures("quiet_board")

@@ -20,7 +20,7 @@ from edgefold.runtime.errors import MeterError
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from edgefold.cli.main import build_parser; build_parser(['--help'])\n"
-        "heavy = {'numpy', 'onnxruntime', 'torch', 'matplotlib', 'psutil', 'edgefold.runtime'}\n"
+        "heavy = {'numpy', 'onnxruntime', 'torch', 'matplotlib', 'edgefold.runtime'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -130,8 +130,8 @@ def test_an_interrupt_leaves_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
             PermissionError(errno.EACCES, "Permission denied", "b"),
             ("b: Permission", "another path"),
         ),
-        (ModuleNotFoundError("x", name="torch"), ("pip install '.[train]'",)),
-        (ModuleNotFoundError("x", name="matplotlib"), ("pip install '.[report]'",)),
+        (ModuleNotFoundError("x", name="torch"), ("pip install 'edgefold[train]'",)),
+        (ModuleNotFoundError("x", name="matplotlib"), ("pip install 'edgefold[report]'",)),
         (MeterError("no sensor;\n try another"), ("no sensor; try another",)),
         (MemoryError(), ("memory is exhausted",)),
     ],

@@ -206,7 +206,7 @@ def test_a_missing_matplotlib_is_told_before_measuring(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     html = tmp_path / "p.html"
     assert main(["profile", "no such bundle", "--html", str(html)]) == ExitCode.MACHINE
-    assert "pip install '.[report]'" in capsys.readouterr().err
+    assert "pip install 'edgefold[report]'" in capsys.readouterr().err
     assert not html.exists()
 
 
@@ -236,7 +236,7 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
 
         return called
 
-    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
     monkeypatch.setattr("edgefold.devices.profile.profile.Measurement.run", lambda self: record)
     monkeypatch.setattr(
         "edgefold.cli.plots.html_page.render", answer("a page" if stdout_is_gone else "")
@@ -254,7 +254,7 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
 
 @pytest.fixture(scope="module")
 def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
 
     path = tmp_path_factory.mktemp("page") / "profile.html"
@@ -293,7 +293,7 @@ def test_a_replay_is_never_taken_for_a_measurement(replayed: Path) -> None:
 
 @pytest.mark.long
 def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
 
     record = json.loads(replayed.read_text())
@@ -305,7 +305,7 @@ def test_the_page_shows_power_over_time_and_the_parts_of_the_error(replayed: Pat
 
 @pytest.mark.long
 def test_the_page_says_which_backends_refused(record: dict[str, Any]) -> None:
-    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
 
     conditions = record["conditions"]

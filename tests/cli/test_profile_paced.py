@@ -151,7 +151,7 @@ def test_an_unknown_backend_is_told_before_measuring(tiny_bundle: Path, capsys: 
 def test_the_page_shows_latency_and_power_by_rate(
     profiled: dict[str, Any], paced: dict[str, Any]
 ) -> None:
-    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
     from edgefold.cli.plots.html_page import render
 
     text = render({**profiled, "paced": paced})

@@ -22,7 +22,7 @@ from edgefold.runtime.backends.tensorrt.build_process import build_in_child
 from edgefold.runtime.backends.tensorrt.builder import require_runnable
 from edgefold.runtime.backends.tensorrt.driver import Address, Build, Device, EngineTensor
 from edgefold.runtime.backends.tensorrt.variant import Variant, find_variant, installed, make_logger
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, install_extra
 
 _DTYPES = {
     "FLOAT": "float32",
@@ -375,8 +375,9 @@ def _cudart() -> Any:
         from cuda.bindings import runtime
     except ImportError:
         raise BackendError(
-            "TensorRT is installed, but CUDA's Python bindings are not; pip install "
-            "'cuda-bindings==12.*' (CUDA 12, JetPack 6) or 'cuda-bindings==13.*' (CUDA 13)."
+            "TensorRT is installed, but CUDA's Python bindings are not; "
+            f"{install_extra('cuda12')} (CUDA 12, JetPack 6) or "
+            f"{install_extra('cuda13')} (CUDA 13)."
         ) from None
     return runtime
 

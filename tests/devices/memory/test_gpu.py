@@ -153,7 +153,7 @@ def test_missing_libraries_name_what_brings_them(
     monkeypatch.setattr(importlib, "import_module", nothing)
     for driver, remedy in ((None, None), ("NVRM version: Kernel Module  580.65.06  Release", NVML)):
         write(tmp_path, {"proc/driver/nvidia/version": driver} if driver else {})
-        with pytest.raises(MeterError, match=r"pip install '\.\[nvidia\]'") as caught:
+        with pytest.raises(MeterError, match=r"pip install 'edgefold\[nvidia\]'") as caught:
             load_nvml(tmp_path)
         assert caught.value.remedy == remedy  # it helps where there is a driver
     with pytest.raises(MeterError, match="pip install cuda-bindings"):
