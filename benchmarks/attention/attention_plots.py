@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ from benchmarks.attention.attention_tables import OURS
 from edgefold.cli.text.numbers import format_bytes, format_time
 
 COLORS = ("#1565c0", "#2e7d32", "#6a1b9a", "#00838f")
-THEIRS = ("#b3541e", "#c98a2b", "#7d838c", "#8d6e63")
+OWN, PUBLISHED = "#1565c0", "#b3541e"
+PAIRS = (
+    ("single", "CoSi", "single output"),
+    ("retroactive", "CoRe", "all rows, retroactive"),
+    ("nystrom fixed", "CoNySiFix", "Nyström, fixed landmarks"),
+    ("nystrom means", "CoNySiCont", "Nyström, continual landmarks"),
+    ("hopping", "", "hopping Nyström"),
+)
+"""Legs of `attention_drift` that compute the same: Edgefold's, the published one, and a title."""
 LOST = 1e3
 """Height at which an answer that is not finite is drawn."""
 SHOWN = {"4": "queries and keys of deviation 4", "4, outliers": "and one key in 1,000 times 100"}
@@ -70,33 +79,42 @@ def draw_speed(data: dict[str, Any], out: Path) -> None:
 
 
 def draw_drift(data: dict[str, Any], out: Path) -> None:
-    """Error of the answers against tokens, with and without outliers."""
+    """Draw the error of the answers against tokens: a column for each form, a row for each case.
+
+    An answer that is not finite, or whose error is above `LOST`, is a cross at the top.
+    """
     plt = _pyplot()
-    figure, panels = plt.subplots(1, 2, figsize=(13, 5.2), dpi=140, sharey=True)
-    for axes, (case, title) in zip(panels, SHOWN.items(), strict=True):
-        ours, theirs = iter(COLORS), iter(THEIRS)
-        for leg in data["legs"]:
-            if leg["leg"].endswith("retroactive") or leg["leg"].startswith("CoNyRe"):
-                continue  # as those of the newest token alone
-            own = leg["leg"] in OURS
-            color = next(ours if own else theirs)
-            n = [row["n_tokens"] for row in leg["rows"]]
-            errors = [row["error"][case] for row in leg["rows"]]
-            lost = [LOST if e is None or e > LOST else e for e in errors]
-            axes.loglog(
-                n, lost, color=color, linewidth=2.2 if own else 1.6, marker="o", markersize=4,
-                linestyle="-" if own else (0, (4, 2)),
-                label=OURS[leg["leg"]] if own else f"published {leg['leg']}",
-            )  # fmt: skip
-        axes.axhline(data["bound"], color="#444", linewidth=0.9, linestyle=(0, (5, 4)))
-        axes.set_title(title, loc="left", fontsize=12, fontweight="bold")
-        axes.set_xlabel("tokens in the stream")
-        axes.set_ylim(1e-7, LOST * 3)
-        _plain(axes)
-    panels[0].set_ylabel(f"largest error of an answer; {LOST:,.0f} stands for more, and nan")
-    panels[1].legend(fontsize=8.5, frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.62))
-    panels[0].set_xlim(100, 2e7)
-    panels[1].set_xlim(100, 2e7)
-    figure.tight_layout(w_pad=2)
+    rows_of = {leg["leg"]: leg["rows"] for leg in data["legs"]}
+    figure, panels = plt.subplots(
+        2, len(PAIRS), figsize=(13, 6.4), dpi=140, sharex=True, sharey=True
+    )
+    for line, (case, title) in zip(panels, SHOWN.items(), strict=True):
+        for axes, (own, published, name) in zip(line, PAIRS, strict=True):
+            for leg, color in ((own, OWN), (published, PUBLISHED)):
+                if leg not in rows_of:
+                    continue
+                n = [row["n_tokens"] for row in rows_of[leg]]
+                errors = [row["error"][case] for row in rows_of[leg]]
+                lost = [e is None or e > LOST for e in errors]
+                finite = [math.nan if bad else e for bad, e in zip(lost, errors, strict=True)]
+                axes.loglog(n, finite, color=color, linewidth=2, marker="o", markersize=4)
+                axes.plot(
+                    [tokens for tokens, bad in zip(n, lost, strict=True) if bad],
+                    [LOST] * sum(lost), "x", color=color, markersize=8, markeredgewidth=2,
+                )  # fmt: skip
+            axes.axhline(data["bound"], color="#444", linewidth=0.9, linestyle=(0, (5, 4)))
+            if axes in panels[0]:
+                beside = f"published: {published}" if published else "not compared"
+                axes.set_title(f"{name}\n{beside}", loc="left", fontsize=10, pad=10)
+            _plain(axes)
+        line[0].set_ylabel(f"largest error of an answer\n{title}", fontsize=9.5)
+    panels[0][0].set_xlim(100, 2e7)
+    panels[0][0].set_ylim(1e-7, LOST * 5)
+    figure.supxlabel(
+        f"tokens in the stream; blue: Edgefold, brown: as published; a cross: nan, or an error "
+        f"above {LOST:,.0f}; dashed: {data['bound']:g}",
+        fontsize=10,
+    )
+    figure.tight_layout(w_pad=1)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)

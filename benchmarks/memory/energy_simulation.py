@@ -197,7 +197,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
 
     plt.rcParams.update({"font.size": 11, "font.family": "DejaVu Sans"})
     figure, (fresh, aged, covered) = plt.subplots(
-        1, 3, figsize=(12, 3.9), dpi=160, width_ratios=(1, 1, 0.8)
+        1, 3, figsize=(12, 3.9), dpi=160, width_ratios=(1, 1, 0.9)
     )
     for load, color in COLORS.items():
         at = np.arange(len(AGES_S)) + 0.17 * (LOADS.index(load) - 1)
@@ -216,7 +216,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     ):
         axes.set_title(title, loc="left", fontsize=12, fontweight="bold", pad=10)
         axes.set_xticks(range(len(AGES_S)), [f"{age_s * 1e3:.0f}" for age_s in AGES_S])
-        axes.set_xlabel("length of the sensor's averages in ms")
+        axes.set_xlabel("length of the sensor's averages in ms", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, axis="y", color="#eee", linewidth=0.8)
         axes.set_axisbelow(True)

@@ -38,7 +38,7 @@ p { margin: 0; color: var(--soft); }
 .tile b { display: block; font-size: 24px; line-height: 1.25; font-weight: 650;
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; line-height: 1.35; display: block; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr));
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
   gap: 28px 32px; margin-top: 30px; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; margin-top: 6px; }
@@ -57,6 +57,7 @@ th { color: var(--soft); font-weight: 500; }
 .conditions dt { color: var(--soft); flex: 0 0 132px; }
 .conditions dd { margin: 0; overflow-wrap: anywhere; }
 dl { margin: 0; }
+@media (max-width: 480px) { main { padding: 20px 16px 32px; } }
 @media print { main { max-width: none; padding: 0; } }
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,7 @@ from benchmarks.attention.attention_cores import (
 )
 from benchmarks.attention.attention_drift import errors, moments
 from benchmarks.attention.attention_operations import FORMULAS, counted, measure, requirements
+from benchmarks.attention.attention_plots import draw_drift
 from benchmarks.attention.attention_tables import attention_drift
 from benchmarks.attention.attention_windows import POOL, SHAPE, Leg, Tokens, exact, oldest_first
 from edgefold.train.contract import advance
@@ -91,3 +95,26 @@ def test_a_lost_answer_is_shown_as_nan() -> None:
     data = {"cases": ["1", "4, outliers"], "checked": 1000, "legs": [leg]}
     first, second = attention_drift(data)
     assert first.rows[0][2:] == ["1.0e-06", "nan"] and second.rows[1][-1] == "nan"
+
+
+def test_an_answer_that_is_lost_is_a_cross_and_no_line_leads_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib draws the pictures")
+    kept: list[Any] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, _: kept.append(figure))
+    lost = [
+        {"n_tokens": n, "error": {"4": e, "4, outliers": e}} for n, e in ((200, 1e-6), (1e3, None))
+    ]
+    whole = [{"n_tokens": n, "error": {"4": 1e-6, "4, outliers": 1e-6}} for n in (200, 1e3)]
+    legs = [{"leg": "single", "rows": whole}, {"leg": "CoSi", "rows": lost}]
+    draw_drift({"legs": legs, "bound": 1e-5}, tmp_path / "drift.png")
+    (figure,) = kept
+    curves = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert [np.isfinite(line.get_ydata()).tolist() for line in curves] == [
+        [True] * 2,
+        [True, False],
+    ]
+    assert [list(line.get_xdata()) for line in crosses] == [[], [1e3]]
+    plt.close(figure)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from benchmarks import tables
-from benchmarks.usage.wheel import play_all, problem_of
+from benchmarks.usage.wheel import draw, play_all, problem_of
 from benchmarks.usage.wheel_loop import Problem, play
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
@@ -119,3 +120,18 @@ def test_the_table_sets_runs_beside_the_papers(stream: Stream, tmp_path: Path) -
     rows = {row[0]: row for row in table.rows}
     assert rows["mine"][1:3] == ["12", "3"]
     assert rows["CMANP, as published"][3:5] == ["", "0.93"]
+
+
+def test_curves_that_lie_on_each_other_are_both_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws the pictures")
+    kept: list[Any] = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, *_, **__: kept.append(figure)
+    )
+    one = {str(delta): {"curve_steps": [0, 10], "curve": [0, 1]} for delta in range(6)}
+    draw({name: {"regret": one} for name in ("first", "second", "third")}, tmp_path / "wheel.png")
+    widths = [line.get_linewidth() for line in kept[0].axes[0].lines]
+    assert widths == sorted(set(widths), reverse=True)  # what is drawn later covers less
+    assert kept[0].axes[0].lines[-1].get_linestyle() == "--"

@@ -252,6 +252,16 @@ def test_neither_a_page_that_fails_nor_a_terminal_that_is_gone_costs_the_other(
 # The page -----------------------------------------------------------------------------------------
 
 
+def test_nothing_on_the_page_is_wider_than_a_telephone() -> None:
+    pytest.importorskip("matplotlib", reason="pip install '.[report]' for the HTML report")
+    from edgefold.cli.plots.html_page import CSS
+
+    columns = re.findall(r"minmax\((.*?), 1fr\)", CSS)
+    assert len(columns) == 2
+    for least in columns:  # 320 px is the narrowest telephone, 16 px its margins
+        assert re.fullmatch(r"min\(\d+px, 100%\)", least) or int(least.removesuffix("px")) <= 288
+
+
 @pytest.fixture(scope="module")
 def page(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("matplotlib", reason="pip install 'edgefold[report]' for the HTML report")
