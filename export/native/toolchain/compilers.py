@@ -19,15 +19,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefold.export.native.toolchain import zig
 from edgefold.export.native.toolchain.targets import Target
 from edgefold.runtime.errors import BackendError, Remedy
 
 FLAGS = ("-std=c99", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 """Flags of every build. -ffast-math breaks sums that carry their rounding errors along, so the
 generated file refuses it."""
-LEVELS = {"gcc": ("-O2", "-ftree-vectorize"), "clang": ("-O3",)}
-"""Flags of optimisation by kind of compiler. gcc 12's -O3 takes twice as long and its code is
-slower: it unrolls the products' loops, which are blocked for the registers already."""
+LEVELS = {"gcc": ("-O2", "-ftree-vectorize"), "clang": ("-O3",), "zig": ("-O3",)}
+"""Flags of optimisation by kind of compiler; zig's C compiler is a clang. gcc 12's -O3 takes twice
+as long and its code is slower: it unrolls the products' loops, which are blocked for the registers
+already."""
 OWN = {  # which flags let a compiler use all that this machine's processor has
     **dict.fromkeys(("x86_64", "i686"), ("-march=native", "-mprefer-vector-width=512")),
     **dict.fromkeys(("aarch64", "armv7l", "ppc64le"), ("-mcpu=native",)),
@@ -51,19 +53,29 @@ class Compiler:
         title: Name and version of the compiler.
         flags: Flags for every file that it compiles.
         target: Kind of processor that it compiles for; None for this machine's own.
+        static_flags: Flags that follow all others when a static program is compiled.
     """
 
     command: tuple[str, ...]
     title: str
     flags: tuple[str, ...]
     target: Target | None = None
+    static_flags: tuple[str, ...] = ()
 
     @property
-    def archiver(self) -> str:
-        """Return the program that makes a static library; it comes with the compiler."""
+    def archiver(self) -> tuple[str, ...]:
+        """Return the command that makes a static library; it comes with the compiler."""
+        if _is_zig(self.command):
+            return (*self.command[:-1], "ar")
         program = [word for word in self.command if not word.startswith("-")][-1]
         folder, name = os.path.split(program)
-        return os.path.join(folder, re.sub(r"(gcc|clang|cc)(-[\d.]+)?$", "", name) + "ar")
+        return (os.path.join(folder, re.sub(r"(gcc|clang|cc)(-[\d.]+)?$", "", name) + "ar"),)
+
+
+def _is_zig(command: Sequence[str]) -> bool:
+    """Return whether a command is `zig cc` or `python -m ziglang cc`, without further words."""
+    program = os.path.basename(command[-2]) if len(command) > 1 else ""
+    return command[-1] == "cc" and program in ("zig", zig.PACKAGE)
 
 
 def find_compiler(
@@ -72,7 +84,10 @@ def find_compiler(
     extra: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> Compiler:
-    """Find the compiler that was asked for, or $CC, or the first of `CANDIDATES` that answers.
+    """Find the compiler that was asked for, or $CC, or the first that is there.
+
+    For this machine these are the `CANDIDATES` and zig's; for a target its own compiler and, if it
+    runs Linux, zig's.
 
     Args:
         asked: A program, perhaps with arguments, as "ccache gcc-13".
@@ -89,26 +104,49 @@ def find_compiler(
     if named:
         commands = [tuple(shlex.split(named))]
     elif own:
-        commands = [(name,) for name in CANDIDATES]
+        commands = [*((name,) for name in CANDIDATES), *zig.zig_commands()]
     else:
         assert target is not None
-        commands = [(target.compiler,)]
-    flags = OWN.get(os.uname().machine, ()) if target is None else target.flags
+        commands = [(target.compiler,), *(zig.zig_commands() if target.is_linux else ())]
     for command in commands:
         program = command and shutil.which(command[0], path=environment.get("PATH"))
         if program:
-            kind, title = _identify(command, program)
-            across = _triple(kind, (*command, *extra), target)
-            flags = (*FLAGS, *LEVELS[kind], *across, *flags, *extra)
-            return Compiler(command, title, flags, target)
-    names = ", ".join(command[0] for command in commands if command)
+            return _answering(command, program, target, extra)
+    raise _missing([" ".join(command) for command in commands], target, own)
+
+
+def _answering(
+    command: tuple[str, ...], program: str, target: Target | None, extra: Sequence[str]
+) -> Compiler:
+    """Return a compiler that was found, with its title and flags; raises BackendError.
+
+    `program` is the file that was found, perhaps by another PATH than this process has.
+    """
+    kind, title = _identify(command, program)
+    flags = OWN.get(os.uname().machine, ()) if target is None else target.flags
+    static: tuple[str, ...] = ()
+    if kind == "zig":
+        if target and target.is_linux:
+            flags = (*zig.target_flags(target.architecture, target.zig_processor), *target.wide)
+        static = zig.static_flags(target.architecture if target else None)
+    across = _triple(kind, (*command, *extra), target)
+    return Compiler(
+        command, title, (*FLAGS, *LEVELS[kind], *across, *flags, *extra), target, static
+    )
+
+
+def _missing(tried: Sequence[str], target: Target | None, own: bool) -> BackendError:
+    """Return the error that no compiler was found; its remedy says how to install one."""
     packages = PACKAGES if target is None or own else target.packages
-    install = f"sudo apt install {packages}"
+    apt = f"sudo apt install {packages}"
+    by_pip = own or (target is not None and target.is_linux)
+    installs = [f"`{zig.INSTALL}` installs one here"] if by_pip else []
+    installs.append(f"`{apt}` installs one on Debian and Ubuntu")
     purpose = f"for {target.name}" if target else "for this machine"
-    raise BackendError(
-        f"no C compiler {purpose} is found (tried {names}); `{install}` installs one on Debian and "
-        "Ubuntu, or name another with --compiler.",
-        Remedy(f"a C compiler {purpose}", install),
+    return BackendError(
+        f"no C compiler {purpose} is found (tried {', '.join(tried)}); {', '.join(installs)}, or "
+        "name another with --compiler.",
+        Remedy(f"a C compiler {purpose}", zig.INSTALL if target is None else apt),
     )
 
 
@@ -133,10 +171,12 @@ def _identify(command: Sequence[str], program: str) -> tuple[str, str]:
     """
     answer = _run([program, *command[1:], "--version"])
     first, name = answer.partition("\n")[0], os.path.basename(command[-1])
+    version = re.search(r"(?:version |\) )(\d[\w.]*)", first)
+    if _is_zig(command):
+        return "zig", f"zig's clang {version[1]}" if version else first
     kind = "clang" if "clang" in first else "gcc"
     if name == "cc" and (kind == "clang" or "Free Software" in answer):
         name = kind
-    version = re.search(r"(?:version |\) )(\d[\w.]*)", first)
     return kind, f"{name} {version[1]}" if version else first
 
 
@@ -170,15 +210,24 @@ def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) 
     objects = _compile(files, compiler, folder, ())
     out = folder / f"lib{_name(files)}.a"
     out.unlink(missing_ok=True)  # else members of an older one would stay
-    _run([compiler.archiver, "rcsD", str(out), *map(str, objects)])
+    _run([*compiler.archiver, "rcsD", str(out), *map(str, objects)])
     return out
 
 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static program for Linux and return its file; see `compile_library`."""
-    objects = _compile(files, compiler, folder, LARGE)
+    objects = _compile(files, compiler, folder, (*compiler.static_flags, *LARGE))
     out = folder / _program_name(files)
-    link = ["-static", "-s", "-Wl,-z,noexecstack", *map(str, objects), MATHEMATICS, "-o", str(out)]
+    link = [
+        *compiler.static_flags,
+        "-static",
+        "-s",
+        "-Wl,-z,noexecstack",
+        *map(str, objects),
+        MATHEMATICS,
+        "-o",
+        str(out),
+    ]
     _run([*compiler.command, *compiler.flags, *link])
     return out
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_WIDE = "-mprefer-vector-width=512"  # where there are such registers, the products use them
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -19,6 +21,8 @@ class Target:
         packages: Debian's and Ubuntu's packages of the compiler and its C library.
         architecture: Name of a Linux target's processor, as in `platform.machine()`; "" for a
             microcontroller, which takes a static library instead of a shared one.
+        zig_processor: zig's name of a Linux target's processor, if it is not the default of its
+            architecture.
     """
 
     name: str
@@ -26,6 +30,12 @@ class Target:
     flags: tuple[str, ...]
     packages: str
     architecture: str = ""
+    zig_processor: str = ""
+
+    @property
+    def wide(self) -> tuple[str, ...]:
+        """Return those of the flags that set the width of vectors; every compiler knows them."""
+        return tuple(flag for flag in self.flags if flag == _WIDE)
 
     @property
     def is_linux(self) -> bool:
@@ -56,7 +66,6 @@ def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
 
 
 _X86 = ("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu", "x86_64")
-_WIDE = "-mprefer-vector-width=512"  # where there are such registers, the products use them
 _ARM = ("arm-none-eabi-gcc", "gcc-arm-none-eabi libnewlib-arm-none-eabi")
 _SMALL = ("-ffunction-sections", "-fdata-sections")
 """Flags that let the linker leave out functions that nobody calls: microcontrollers have little
@@ -86,7 +95,13 @@ TARGETS = {
             "armv7l",
         ),
         *(
-            Target(f"x86-64-{level}", _X86[0], (f"-march=x86-64-{level}", _WIDE), *_X86[1:])
+            Target(
+                f"x86-64-{level}",
+                _X86[0],
+                (f"-march=x86-64-{level}", _WIDE),
+                *_X86[1:],
+                zig_processor=f"x86_64_{level}",
+            )
             for level in ("v2", "v3", "v4")
         ),
         _cortex_m("m0plus", "-mfloat-abi=soft"),

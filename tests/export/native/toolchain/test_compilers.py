@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.export.native.toolchain import zig
 from edgefold.export.native.toolchain.compilers import (
     FLAGS,
     LEVELS,
@@ -35,6 +36,12 @@ SMALL = {
 Programs = Callable[..., dict[str, str]]
 
 
+@pytest.fixture(autouse=True)
+def without_pip_s_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package ziglang may be installed where the tests run."""
+    monkeypatch.setattr(zig, "find_spec", lambda name: None)
+
+
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
     """Makes programs that tell the version of a compiler; gives an environment with no others."""
@@ -42,7 +49,9 @@ def programs(tmp_path: Path) -> Programs:
     def make(*names: str) -> dict[str, str]:
         for name in names:
             program = tmp_path / name
-            told = "Debian clang version 14.0.6" if "clang" in name else "gcc (Debian 12-1) 12.2.0"
+            told = "gcc (Debian 12-1) 12.2.0"
+            told = "Debian clang version 14.0.6" if "clang" in name else told
+            told = "clang version 22.1.8" if name == "zig" else told
             program.write_text(f"#!/bin/sh\necho '{told}'\n")
             program.chmod(0o755)
         return {"PATH": str(tmp_path)}
@@ -68,6 +77,33 @@ def test_cc_of_the_environment_comes_first_and_the_one_that_is_asked_for_before_
     assert own.command == ("gcc",) and set(LEVELS["gcc"]) < set(own.flags)
 
 
+def test_zig_is_taken_where_there_is_no_other_compiler(programs: Programs) -> None:
+    found = find_compiler(environment=programs("zig"))
+    assert found.command == ("zig", "cc") and found.title == "zig's clang 22.1.8"
+    assert set(LEVELS["zig"]) < set(found.flags)
+    assert find_compiler(environment=programs("zig", "gcc")).command == ("gcc",)
+    target = TARGETS["arm-linux-gnueabihf"]
+    across = find_compiler(target=target, environment=programs("zig"))
+    assert across.flags[-3:] == ("-target", "arm-linux-gnueabihf.2.17", across.flags[-1])
+    assert "neon" in across.flags[-1]
+    assert across.static_flags == ("-target", "arm-linux-musleabihf")
+    with pytest.raises(BackendError):  # zig has no C library of a microcontroller
+        find_compiler(target=TARGETS["cortex-m4"], environment=programs("zig"))
+
+
+def test_the_package_ziglang_is_a_compiler_without_a_program_on_the_path(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'clang version 22.1.8'\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(zig, "find_spec", lambda name: object())
+    monkeypatch.setattr(zig.sys, "executable", str(python))
+    found = find_compiler(environment=programs())
+    assert found.command == (str(python), "-m", "ziglang", "cc")
+    assert found.archiver[-2:] == ("ziglang", "ar")
+
+
 def test_flags_of_the_user_come_last(programs: Programs) -> None:
     flags = find_compiler(extra=("-O1", "-g"), environment=programs("cc")).flags
     assert flags[-2:] == ("-O1", "-g")
@@ -77,7 +113,8 @@ def test_without_a_compiler_the_message_has_the_package(programs: Programs) -> N
     with pytest.raises(BackendError, match="cc, gcc, clang") as refused:
         find_compiler(environment=programs())
     assert refused.value.remedy is not None
-    assert refused.value.remedy.command == "sudo apt install gcc libc6-dev"
+    assert refused.value.remedy.command == "pip install ziglang"
+    assert "sudo apt install gcc libc6-dev" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if not TARGETS[name].is_native])
@@ -104,10 +141,12 @@ def test_a_target_takes_its_own_compiler_or_names_its_package(
         ("clang", "ar"),
         ("gcc-12", "ar"),
         ("/opt/arm/bin/arm-none-eabi-gcc", "/opt/arm/bin/arm-none-eabi-ar"),
+        ("/opt/zig/zig cc", "/opt/zig/zig ar"),
+        ("python -m ziglang cc", "python -m ziglang ar"),
     ],
 )
 def test_the_archiver_comes_with_the_compiler(compiler: str, archiver: str) -> None:
-    assert Compiler(tuple(compiler.split()), "", ()).archiver == archiver
+    assert Compiler(tuple(compiler.split()), "", ()).archiver == tuple(archiver.split())
 
 
 FOREIGN = [target for target in TARGETS.values() if not target.is_native]
@@ -214,7 +253,7 @@ def test_sizes_are_those_that_binutils_tell(name: str | None, tmp_path: Path) ->
     except BackendError as error:
         pytest.skip(str(error))
     archive = compile_archive(SMALL, compiler, tmp_path)
-    size = shutil.which(compiler.archiver.removesuffix("ar") + "size")
+    size = shutil.which(compiler.archiver[-1].removesuffix("ar") + "size")
     if size is None:
         pytest.skip("binutils' size is not installed")
     found = sizes_of(sorted(tmp_path.glob("*.o")))
