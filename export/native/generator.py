@@ -16,22 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_model
 
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.graph_function import GraphFunction
 from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.program.bounds import outside
 from edgefold.export.native.program.c_loops import statement_text
 from edgefold.export.native.program.c_words import model_identifier
 from edgefold.export.native.program.constants import Constants
 from edgefold.export.native.program.head_loops import nested
 from edgefold.export.native.program.lowering import c_name, lowered
-from edgefold.export.native.program.statements import joined, planned, with_locals
+from edgefold.export.native.program.statements import joined, needed_only, planned, with_locals
 from edgefold.export.native.program.values import Buffer
 from edgefold.export.native.rules import RULES
+from edgefold.export.native.verified_graph import read_weights, verified_graph
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 from edgefold.runtime.bundle.manifest_file import load_manifest
-from edgefold.runtime.bundle.onnx_file import read_graph
+from edgefold.runtime.errors import ExportError
 
 FOLDER = Path(__file__).parent / "c"
 PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")
@@ -72,7 +73,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
         name: A C identifier for its struct and functions; the model's name by default.
 
     Raises:
-        BundleError: The bundle is damaged.
+        BundleError: The bundle is damaged, or a graph is not as the manifest describes it.
         ExportError: A graph has an operator that is not covered; the message names the node.
     """
     manifest = load_manifest(bundle)
@@ -104,13 +105,21 @@ def _included_once(text: str) -> str:
 
 
 def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction]:
-    """Return each graph's C function, and add its weights to `constants`; raises ExportError."""
-    return [_function(manifest, graph, constants) for graph in manifest.graphs.values()]
+    """Return each graph's C function, and add its weights to `constants`.
+
+    Raises:
+        BundleError: A graph is not valid, or its inputs and outputs are not the manifest's.
+        ExportError: A graph has an operator that is not covered.
+    """
+    weights = read_weights(manifest)
+    models = [verified_graph(manifest, graph, weights) for graph in manifest.graphs.values()]
+    return [
+        _function(model, graph, constants)
+        for model, graph in zip(models, manifest.graphs.values(), strict=True)
+    ]
 
 
-def _function(manifest: Manifest, graph: Graph, constants: Constants) -> GraphFunction:
-    model = onnx.load_model_from_string(read_graph(manifest, graph))
-    load_external_data_for_model(model, str(manifest.path))
+def _function(model: onnx.ModelProto, graph: Graph, constants: Constants) -> GraphFunction:
     name = f"run_{c_name(graph.name)}"
     source, arena_bytes = write_function(model, name, (*graph.inputs, *graph.outputs), constants)
     return GraphFunction(graph, name, source, arena_bytes)
@@ -131,7 +140,8 @@ def write_function(
         The text of the function, and the bytes of the arena that it needs.
 
     Raises:
-        ExportError: The graph has an operator that is not covered.
+        ExportError: The graph has an operator that is not covered, or a step would read or write
+            outside of its buffers.
     """
     arguments: dict[str, Buffer] = {}
     for t in tensors:
@@ -140,7 +150,13 @@ def write_function(
             text += "_"
         arguments[t.name] = Buffer(text, t.dtype, math.prod(t.shape), "argument")
     program = lowered(model, arguments, constants, RULES)
-    statements = nested(with_locals(joined(program.statements)))
+    statements = with_locals(joined(needed_only(program.statements)))
+    if place := outside(statements):
+        raise ExportError(
+            f"no C is written for graph {name}, because a step would leave its memory: {place}. "
+            "Run the bundle on onnxruntime."
+        )
+    statements = nested(statements)
     starts, arena_bytes = planned(statements, program.arena)
     inputs = {info.name for info in model.graph.input}
     parameters = [

@@ -17,7 +17,7 @@ from edgefold.runtime.backends.onnxruntime_session import (
     Provider,
     onnxruntime,
     open_session,
-    require_same_tensors,
+    require_same_interface,
 )
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 from edgefold.runtime.bundle.onnx_file import read_graph
@@ -65,7 +65,7 @@ class OnnxRuntimeBackend(HostMemory):
                 mem_pattern=graph.width == 1 or info.device == "gpu",
                 shared_arena=info.device == "cpu",
             )
-            require_same_tensors(graph, session)
+            require_same_interface(graph, session)
             self._sessions[graph.name] = session
 
     @classmethod

@@ -25,6 +25,7 @@ from edgefold.runtime.backends.missing_onnxruntime import (
     read_system,
 )
 from edgefold.runtime.backends.needed_memory import settled_bytes
+from edgefold.runtime.bundle.graph_interface import require_same_tensors
 from edgefold.runtime.bundle.manifest import DTYPES, Graph
 from edgefold.runtime.errors import BackendError
 
@@ -54,7 +55,7 @@ __all__ = [
     "onnxruntime",
     "open_session",
     "require_provider",
-    "require_same_tensors",
+    "require_same_interface",
     "share_arena",
 ]
 
@@ -69,7 +70,10 @@ onnxruntime 1.31 crashes with a stack of 64 KiB, and opens a small graph with on
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
 """States whether this onnxruntime finds the weights of a graph that it gets as bytes."""
 _first_session: list[int] = []  # bytes of the first session, once there was one
-_ONNX_NAME = {name: name for name in DTYPES} | {"float32": "float", "float64": "double"}
+_NUMPY_NAME = {f"tensor({name})": name for name in DTYPES} | {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+}
 
 
 def first_session_bytes() -> int | None:
@@ -201,23 +205,15 @@ def require_provider(name: str) -> None:
         )
 
 
-def require_same_tensors(graph: Graph, session: Any) -> None:
-    """Raise BackendError if a session's inputs and outputs are not those of the manifest.
-
-    Names, shapes and types are compared.
+def require_same_interface(graph: Graph, session: Any) -> None:
+    """Raise BundleError if a session's inputs and outputs are not those of the manifest.
 
     Args:
         graph: The graph as the manifest describes it.
         session: The `InferenceSession` of the graph's file.
     """
-    for kind, expected, actual in (
-        ("input", graph.inputs, session.get_inputs()),
-        ("output", graph.outputs, session.get_outputs()),
-    ):
-        listed = {t.name: (list(t.shape), f"tensor({_ONNX_NAME[t.dtype]})") for t in expected}
-        real = {t.name: (list(t.shape), t.type) for t in actual}
-        if listed != real:
-            raise BackendError(
-                f"graph {graph.name} has other {kind}s than its manifest: found {real}, "
-                f"listed {listed}; export the bundle again."
-            )
+    inputs, outputs = (
+        [(t.name, t.shape, _NUMPY_NAME.get(t.type, t.type)) for t in tensors]
+        for tensors in (session.get_inputs(), session.get_outputs())
+    )
+    require_same_tensors(graph, inputs, outputs)

@@ -207,6 +207,23 @@ def _plain(shape: Shape, assignment: Assignment) -> Loop:
     return Loop(tuple(shape[axis] for axis in axes), [flat])
 
 
+def needed_only(statements: Sequence[Statement]) -> list[Statement]:
+    """Return the statements without those that write only memory of the arena that nobody reads.
+
+    A buffer counts as read if a later statement reads it, so that a chain of such statements goes
+    as a whole. A kernel that reads what it writes is needed where its result is.
+    """
+    kept: list[Statement] = []
+    read: set[Buffer] = set()
+    for statement in reversed(statements):
+        if any(b.place != "arena" or b in read for b in statement.writes):
+            kept.append(statement)
+            read |= statement.reads
+            if isinstance(statement, KernelCall):
+                read |= statement.writes  # a kernel may add to what is there
+    return kept[::-1]
+
+
 def joined(statements: Sequence[Statement]) -> list[Statement]:
     """Join each loop with the closest earlier loop over the same elements that it may join.
 

@@ -255,6 +255,11 @@ CASES = (
     one("ArgMin-first", "ArgMin", integers(9, 3).astype(np.float32), axis=0, keepdims=0),
     Case("Passed-on", (node("Reshape", ["a", "s"], ["out"]),),
          {"a": normal(2, 6)}, {"s": i64(3, 4)}),
+    Case("Unread", (node("Exp", ["a"], ["b"]), node("MatMul", ["b", "w"], ["c"]),
+                    node("Exp", ["c"], ["d"]), node("Add", ["d", "d"], ["e"]),
+                    node("Split", ["a"], ["f", "g"], axis=1),
+                    node("Concat", ["g", "f"], ["h"], axis=1), node("Abs", ["b"], ["out"])),
+         {"a": normal(2, 6)}, {"w": normal(6, 9)}, opset=13),
     Case("Parts-of-parts", (node("Exp", ["a"], ["b"]), node("Concat", ["b", "a"], ["c"], axis=0),
                             node("Concat", ["c", "b"], ["out"], axis=0)), {"a": normal(2, 3)}),
 )  # fmt: skip

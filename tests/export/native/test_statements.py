@@ -183,3 +183,15 @@ def test_half_precision_arguments_are_16_bits_wide() -> None:
     text, _ = written(Case("half", (cast,), {"a": normal(4).astype(np.float16)}))
     assert "const uint16_t *a" in text
     assert "edgefold_of_half(a[i])" in text
+
+
+def test_what_nobody_reads_is_not_computed() -> None:
+    nodes = (
+        node("Exp", ["a"], ["b"]),
+        node("Add", ["b", "b"], ["c"]),  # b is read twice, so that it is kept in memory
+        node("MatMul", ["c", "w"], ["d"]),
+        node("Neg", ["a"], ["out"]),
+    )
+    text, arena = written(Case("unread", nodes, {"a": normal(4, 4)}, {"w": normal(4, 4)}))
+    assert text.count("for (") == 1 and "edgefold_exp" not in text
+    assert arena == 0

@@ -143,5 +143,5 @@ def test_a_type_that_no_graph_has_is_an_error_of_ours(copy: Path) -> None:
     form = json.loads(path.read_text())
     form["graphs"]["update"]["inputs"][0]["dtype"] = "float16"
     path.write_text(json.dumps(with_checksum(form)))
-    with pytest.raises(BackendError, match="other inputs than its manifest"):
+    with pytest.raises(BundleError, match="other inputs than its manifest"):
         Stream.open(copy, backend="onnxruntime")
