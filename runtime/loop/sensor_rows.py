@@ -146,8 +146,8 @@ def find_columns(
         source: The input; its lines stay unread for the loop.
         time: Name of the column of times; None finds it.
         values: Names of the columns of values; None takes all other columns of numbers.
-        series: Name of the column that names each row's sensor; None finds one if times
-            repeat.
+        series: Name of the column that names each row's sensor; None finds one; "" if
+            all rows are of one sensor.
         given: Settings of `RowFormat` that are known, by name; the others are found.
 
     Returns:
@@ -160,7 +160,8 @@ def find_columns(
     from edgefold.runtime.rows.detect.columns import find_table
 
     def found(lines: Sequence[bytes]) -> Table:
-        return find_table(lines, source.name, time, values, series, given)
+        options = ("--value", "--stream")
+        return find_table(lines, source.name, time, values, series, given, options)
 
     def is_enough(lines: Sequence[bytes]) -> bool:
         try:

@@ -98,7 +98,8 @@ class Layout:
 class Columns:
     """Describes which columns of an input are wanted, and reads their fields.
 
-    A subclass sets `may_lack` if JSON lines may lack some of its keys. A subclass whose columns
+    A subclass sets `may_lack` if JSON lines may lack some of its keys, and `merges_spaces` if
+    several spaces are one delimiter where a space is the delimiter. A subclass whose columns
     were found from an input's first lines sets three attributes: `known_layout`, their places;
     `n_before`, the number of lines before the first row; and `form`, plain JSON from which a later
     run rebuilds the columns.
@@ -115,6 +116,7 @@ class Columns:
     """
 
     may_lack = False
+    merges_spaces = False
     known_layout: Layout | None = None
     n_before = 0
     form: dict[str, Any] | None = None
@@ -185,6 +187,9 @@ class Columns:
         if not len(known) == len(layout.names) == len(self._names):
             raise DataError(f"{source}: {len(layout.names)} columns were read, not {self.wish}.")
         return tuple(n or d for n, d in zip(self._names, known, strict=True))
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        """Look at the object of a JSON line before its fields are read; nothing is done here."""
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> Row:
         """Read the wanted numbers from the fields of a line, which has `layout.n_fields` fields.

@@ -51,6 +51,23 @@ def with_point(text: str, decimal: str) -> str:
     return text.translate(_SWAP) if decimal == "," else text
 
 
+def ungrouped(text: str, decimal: str) -> str:
+    """Return a number's text without the signs between its thousands, as 1,000.5 or 1.000,5 has.
+
+    Any other text is returned as it is.
+
+    Args:
+        text: The number as it is written in the input.
+        decimal: The decimal sign of the input; the other one of `.` and `,` is between thousands.
+    """
+    other = "," if decimal == "." else "."
+    return text.replace(other, "") if other in text and _GROUPED[decimal].fullmatch(text) else text
+
+
+_GROUPED = {
+    sign: re.compile(rf"[+-]?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{point}\d*)?", re.ASCII)
+    for sign, point, other in ((".", r"\.", ","), (",", ",", r"\."))
+}
 _SWAP = str.maketrans(",.", ".,")
 
 

@@ -29,13 +29,35 @@ from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.json_lines import fields_of, is_json, parse_object
 
 MAX_LINE_BYTES = 65536
+SPACES = re.compile(" +")
 N_LINES = 400
 N_BYTES = 1 << 21
 """The largest number of first lines, and of their bytes together, from which the delimiter, header
 and columns of a table are found."""
-WIDE_ENCODINGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+WIDE_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""Maps the marks at the start of a file to its encoding; UTF-32 is first, as one begins alike."""
+UNMARKED = {
+    "UTF-32LE": re.compile(rb"(?:[^\0]\0\0\0){2}"),
+    "UTF-32BE": re.compile(rb"(?:\0\0\0[^\0]){2}"),
+    "UTF-16LE": re.compile(rb"(?:[^\0]\0){2}"),
+    "UTF-16BE": re.compile(rb"(?:\0[^\0]){2}"),
+}
+"""Maps encodings to the first bytes of a text of ASCII in them, without a mark."""
 PACKED = {
     b"\x1f\x8b": "compressed with gzip; unpack it: gunzip -k",
+    b"BZh": "compressed with bzip2; unpack it: bunzip2 -k",
+    b"\xfd7zXZ\0": "compressed with xz; unpack it: unxz -k",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it: unzstd",
+    b"\x04\x22\x4d\x18": "compressed with lz4; unpack it: unlz4",
+    b"7z\xbc\xaf\x27\x1c": "compressed with 7-Zip; unpack it: 7z x",
+    b"SQLite format 3\0": "an SQLite database; write a table of it as CSV: sqlite3 -csv -header",
+    b"ARROW1": "an Arrow file; convert it to CSV",
+    b"\x89HDF": "an HDF5 file; convert it to CSV",
     b"PK\x03\x04": "a workbook or another zip file; save its table as CSV",
     b"\xd0\xcf\x11\xe0": "an old workbook; save its table as CSV",
     b"PAR1": "a Parquet file; convert it to CSV",
@@ -159,7 +181,9 @@ class CsvRows:
 
     def _lines(self) -> Iterator[tuple[int, str | BadLineError]]:
         for _ in range(self._n_before):
-            self._line += bool(self._read())
+            raw = self._read()
+            self._line += bool(raw)
+            self._skip_rest(raw)
         is_first = not self._n_before
         while raw := self._read():
             self._line += 1
@@ -170,9 +194,7 @@ class CsvRows:
                 raw = raw.removeprefix(codecs.BOM_UTF8) if self._is_new else raw
                 is_first = False
             if is_cut:
-                rest = raw
-                while rest and not rest.endswith(b"\n"):
-                    rest = self._read()
+                self._skip_rest(raw)
                 yield self._line, BadLineError(f"the line is longer than {MAX_LINE_BYTES} bytes")
                 continue
             try:
@@ -195,6 +217,11 @@ class CsvRows:
             raise DataError(
                 f"cannot read {self._name} ({error.strerror}); give a readable file of rows."
             ) from error
+
+    def _skip_rest(self, raw: bytes) -> None:
+        """Read on to the end of a line whose first bytes are `raw`, if they do not hold its end."""
+        while raw and not raw.endswith(b"\n"):
+            raw = self._read()
 
     def _layout_of(self, text: str) -> Layout:
         """Find the wanted columns in `text`, the first line that can be read."""
@@ -230,9 +257,11 @@ class CsvRows:
 
     def _fields(self, text: str, layout: Layout) -> list[str]:
         if layout.kind == "csv":
-            return split_line(text, layout.delimiter)
+            return split_line(text, layout.delimiter, self._wanted.merges_spaces)
+        row = _object(text)
+        self._wanted.see(row)
         try:
-            return fields_of(_object(text), layout.names, self._wanted.may_lack)
+            return fields_of(row, layout.names, self._wanted.may_lack)
         except ValueError as error:
             raise BadLineError(str(error)) from None
 
@@ -250,8 +279,10 @@ def require_encoding(raw: bytes, name: str) -> None:
     for start, what in PACKED.items():
         if raw.startswith(start):
             raise DataError(f"{name} is {what}.")
-    if raw.startswith(WIDE_ENCODINGS):
-        raise DataError(f"{name} is encoded as UTF-16; convert it: iconv -f UTF-16 -t UTF-8.")
+    marked = [known for mark, known in WIDE_ENCODINGS.items() if raw.startswith(mark)]
+    unmarked = [known for known, start in UNMARKED.items() if start.match(raw)]
+    for wide in (marked + unmarked)[:1]:
+        raise DataError(f"{name} is encoded as {wide[:6]}; convert it: iconv -f {wide} -t UTF-8.")
     # A field's own CR stands between quotes.
     if not raw.endswith(b"\n") and b"\r" in raw.rstrip(b"\r") and not set(b'\0"') & set(raw):
         raise DataError(
@@ -262,6 +293,9 @@ def require_encoding(raw: bytes, name: str) -> None:
 def first_lines(file: LineSource, name: str) -> list[bytes]:
     """Read the first lines of a source, at most `N_LINES` lines and about `N_BYTES` bytes.
 
+    Of a line that is too long to be read, only the first `MAX_LINE_BYTES` bytes are returned; the
+    others are passed over.
+
     Raises:
         DataError: The source cannot be read.
     """
@@ -269,7 +303,9 @@ def first_lines(file: LineSource, name: str) -> list[bytes]:
     n_bytes = 0
     while len(lines) < N_LINES and n_bytes < N_BYTES:
         try:
-            raw = file.readline(MAX_LINE_BYTES)
+            raw = rest = file.readline(MAX_LINE_BYTES)
+            while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                rest = file.readline(MAX_LINE_BYTES)
         except OSError as error:
             raise DataError(f"cannot read {name} ({error.strerror}); give a file.") from error
         if not raw:
@@ -279,6 +315,11 @@ def first_lines(file: LineSource, name: str) -> list[bytes]:
     return lines
 
 
+def is_too_long(raw: bytes) -> bool:
+    """Return whether one of `first_lines` is the start of a line that is too long to be read."""
+    return len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
+
+
 def _object(text: str) -> dict[str, Any]:
     try:
         return parse_object(text)
@@ -286,8 +327,18 @@ def _object(text: str) -> dict[str, Any]:
         raise BadLineError(str(error)) from None
 
 
-def split_line(text: str, delimiter: str) -> list[str]:
-    """Return the fields of a CSV line; raise BadLineError if a quote is misplaced."""
+def split_line(text: str, delimiter: str, merges_spaces: bool = False) -> list[str]:
+    """Return the fields of a CSV line; raise BadLineError if a quote is misplaced.
+
+    Args:
+        text: The line without its end.
+        delimiter: The character between fields.
+        merges_spaces: Whether several spaces are one delimiter, if the delimiter is a space.
+    """
+    if merges_spaces and delimiter == " ":
+        # Every second part is outside of quotes.
+        parts = [SPACES.sub(" ", p) if i % 2 == 0 else p for i, p in enumerate(text.split('"'))]
+        text = '"'.join(parts).strip(" ")
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration):

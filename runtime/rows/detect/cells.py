@@ -15,17 +15,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from edgefold.runtime.rows.csv_fields import NUMBER, with_point
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.rows.csv_fields import NUMBER, ungrouped, with_point
 from edgefold.runtime.rows.dates import compact_format, date_forms, is_date, parse_date
 from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 
+Sign = Literal[".", ","]
 Kind = Literal["date", "time of day", "number", "text", "empty"]
 MOST = 0.9
 """The share of a column's cells that must be dates, or times of the day, for the column to count as
 one of dates or of times of the day."""
 TIME_OF_DAY = re.compile(r"\d{1,2}:[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?", re.ASCII)
-FRACTION = {sign: re.compile(rf"[+-]?\d*{re.escape(sign)}\d+", re.ASCII) for sign in ".,"}
+FRACTION = {
+    sign: re.compile(rf"[+-]?(?:\d*|\d{{1,3}}(?:{other}\d{{3}})+){re.escape(sign)}\d+", re.ASCII)
+    for sign, other in ((".", ","), (",", r"\."))
+}
+"""Describes, for each decimal sign, numbers that have a fraction."""
+GROUPS = {
+    sign: re.compile(rf"[+-]?\d{{1,3}}(?:{other}\d{{3}}){{2,}}", re.ASCII)
+    for sign, other in ((".", ","), (",", r"\."))
+}
+"""Describes, for each decimal sign, whole numbers that the other sign splits more than once."""
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+"""Describes numbers whose comma may stand before a fraction or between thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +117,51 @@ def look_at(name: str, cells: Sequence[str], format: RowFormat) -> Cells:
     numbers = []
     for text in filled:
         sign = "." if isinstance(text, WrittenNumber) else format.decimal
-        if NUMBER.fullmatch(point := with_point(text, sign)):
+        if NUMBER.fullmatch(point := with_point(ungrouped(text, sign), sign)):
             numbers.append(float(point))
     if len(numbers) >= len(filled) / 2:
         return Cells(name, "number", tuple(numbers), texts)
     return Cells(name, "text", (), texts)
 
 
-def decimal_sign(columns: Sequence[Sequence[str]]) -> Literal[".", ","]:
-    """Return the decimal sign, point or comma, that most numbers of a table's columns have."""
-    counts = {".": 0, ",": 0}
+def decimal_sign(
+    columns: Sequence[Sequence[str]], delimiter: str | None, source: str
+) -> tuple[Sign, bool]:
+    """Return the decimal sign, point or comma, that most numbers of a table's columns have.
+
+    Also return whether any number shows it; if none does, the sign is a point.
+
+    Args:
+        columns: The cells of the table's columns.
+        delimiter: The delimiter of the table; None for JSON lines.
+        source: The input's name, for messages.
+
+    Raises:
+        DataError: Numbers have a comma before three digits and nothing shows what it separates.
+    """
+    counts, n_grouped, example = {".": 0, ",": 0}, 0, ""
     for cells in columns:
         for cell in cells:
-            if not isinstance(cell, WrittenNumber):
-                for sign, pattern in FRACTION.items():
-                    counts[sign] += pattern.fullmatch(cell.strip()) is not None
-    return "," if counts[","] > counts["."] else "."
+            if isinstance(cell, WrittenNumber):
+                continue
+            text = cell.strip()
+            for sign in counts:
+                if GROUPS[sign].fullmatch(text):
+                    return sign, True
+                counts[sign] += FRACTION[sign].fullmatch(text) is not None
+            if GROUPED.fullmatch(text):
+                n_grouped, example = n_grouped + 1, example or text
+    if n_grouped < counts[","] or not n_grouped:
+        return "," if counts[","] > counts["."] else ".", max(counts.values()) > 0
+    # Where a comma is the decimal sign, programs write ; between columns. Points before fractions
+    # show that the commas are between thousands.
+    if counts["."] or delimiter == ";":
+        return "." if counts["."] else ",", True
+    raise DataError(
+        f"{source} holds numbers such as {example}, whose comma can be read in two ways: give "
+        f"--decimal . if it is {ungrouped(example, '.')}, with a comma between thousands, or "
+        f"--decimal , if it is {example.replace(',', '.')}, with a decimal comma."
+    )
 
 
 def joined(date: str, clock: str) -> str:
@@ -144,11 +186,24 @@ def _forms_of(texts: Sequence[str], given: str | None) -> tuple[str | None, ...]
         return ()
     counts = Counter(form for text in texts for form in date_forms(text))
     forms = [form for form, n in counts.items() if n >= MOST * len(texts)]
-    return tuple(sorted(forms, key=lambda form: (_unevenness(texts, form), _order(texts, form))))
+    return tuple(
+        sorted(
+            forms,
+            key=lambda form: (
+                _n_backward(texts, form), _unevenness(texts, form), _order(texts, form),
+            ),
+        )
+    )  # fmt: skip
 
 
 def _dates(texts: Sequence[str], form: str | None) -> tuple[float, ...]:
     return tuple(parse_date(text, form) for text in texts if is_date(text, form))
+
+
+def _n_backward(texts: Sequence[str], form: str) -> int:
+    """Return how many dates go against the direction of most others, if read with `form`."""
+    pairs = list(pairwise(_dates(texts, form)))
+    return min(sum(b < a for a, b in pairs), sum(b > a for a, b in pairs))
 
 
 def _unevenness(texts: Sequence[str], form: str) -> float:

@@ -21,6 +21,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_fields import plain, shown
 from edgefold.runtime.rows.dates import SINCE_S, UNTIL_S
 from edgefold.runtime.rows.detect.cells import Cells, joined, look_at
+from edgefold.runtime.rows.detect.naming import NUMBERING, SENSOR_WORDS, STEADY, naming
 from edgefold.runtime.rows.row_format import RowFormat
 
 Clock = Literal["dates", "unix time", "numbers", "rows"]
@@ -31,15 +32,8 @@ TIME_NAMES = re.compile(
     r"|seconds|sec|secs|month|year|t)(?:[\W_].*)?",
     re.IGNORECASE,
 )
-NUMBERING = re.compile(r"|#|no|nr|id|idx|index|row|rows|rowid|record|recno|line|unnamed: \d+", re.I)
-SENSOR_NAMES = re.compile(
-    r".*(?:sensor|device|station|series|channel|tag|item|unique_id|location|room|site|machine).*",
-    re.IGNORECASE,
-)
 OFFSET = re.compile(r":\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)$")
 UNITS = ((1.0, "seconds"), (1e-3, "thousandths"), (1e-6, "millionths"), (1e-9, "billionths"))
-STEADY = 0.95
-"""The smallest share of lines in which the times of a clock must rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +122,7 @@ def choose(
     time: str | None = None,
     values: Sequence[str] | None = None,
     series: str | None = None,
+    options: tuple[str, str] = ("--columns", "--series"),
 ) -> Choice:
     """Choose the clock, the columns of values and the column that names the sensors.
 
@@ -136,11 +131,13 @@ def choose(
         source: The input's name, for messages.
         time: The name of the column of times; chosen if None.
         values: The names of the columns of values; chosen if None.
-        series: The name of the column that names the sensors; chosen if None.
+        series: The name of the column that names the sensors; chosen if None, and "" if all rows
+            are of one sensor.
+        options: The command's options that name the columns of values and of the sensors' names.
 
     Raises:
-        DataError: A named column is missing, the clock holds no times or runs backward, or no
-            column has numbers.
+        DataError: A named column is missing, the clock holds no times or runs backward, no column
+            has numbers, or a column may name the sensors and it cannot be decided.
     """
     by_name = {cells.name: cells for cells in columns}
     for name in (*filter(None, [time, series]), *(values or ())):
@@ -154,7 +151,10 @@ def choose(
             f"{source} begins with its newest row, and a stream with its oldest: turn the rows "
             f"around, as `(head -n 1 FILE; tail -n +2 FILE | tac) > TURNED.csv` does."
         )
-    named = series or _naming(clock, free)
+    if series is None:
+        candidates = [cells for cells in free if cells.name not in clock.time]
+        series = naming(columns, clock.time, candidates, source, options, values is not None)
+    named = series
     used = (*clock.time, *([named] if named else []))
     others = [cells for cells in columns if cells.name not in used]
     taken, left = _sensors(others, values)
@@ -162,7 +162,7 @@ def choose(
         held = "; ".join(f"{plain(c.name)} holds {_held(c)}" for c in columns)[:300]
         raise DataError(
             f"{source} has no column of numbers beside its times ({held}). Name the columns with "
-            "--time and --columns, or say with --decimal how numbers are written."
+            f"--time and {options[0]}, or say with --decimal how numbers are written."
         )
     return Choice(
         clock.time, clock.kind, tuple(taken), named, clock.unit_s, clock.form,
@@ -277,27 +277,6 @@ def _unit_of(cells: Cells) -> tuple[float, str] | None:
     return next((unit for unit in UNITS if SINCE_S <= middle * unit[0] <= UNTIL_S), None)
 
 
-def _naming(clock: _Clock, columns: Sequence[Cells]) -> str:
-    """Return the name of the column that names the sensor of each row; "" if there is none.
-
-    There is one if times repeat, but hardly any pair of a time and this column's text does.
-    """
-    times = [cells.texts for cells in columns if cells.name in clock.time]
-    when = list(zip(*times, strict=True))
-    if not when or len(set(when)) >= STEADY * len(when):
-        return ""
-    for cells in columns:
-        is_name = cells.kind == "text" or (
-            cells.kind == "number" and SENSOR_NAMES.fullmatch(cells.name)
-        )
-        if not is_name or cells.name in clock.time or len(set(cells.texts)) < 2:
-            continue
-        whose = list(zip(when, cells.texts, strict=True))
-        if len(set(whose)) >= STEADY * len(whose):
-            return cells.name
-    return ""
-
-
 def _sensors(columns: Sequence[Cells], values: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Return the names of the columns of values, and notes that say why others are left out.
 
@@ -326,7 +305,7 @@ def _numbers_rows(cells: Cells) -> bool:
 
 def _is_address(cells: Cells) -> bool:
     """Return whether a column holds the name or number of the only sensor, equal in all lines."""
-    is_named = SENSOR_NAMES.fullmatch(cells.name) or NUMBERING.fullmatch(cells.name)
+    is_named = SENSOR_WORDS.fullmatch(cells.name) or NUMBERING.fullmatch(cells.name)
     return bool(is_named) and len(set(cells.texts)) == 1
 
 

@@ -29,9 +29,16 @@ from edgefold.runtime.rows.csv_fields import (
     parse_number,
     plain,
     shown,
+    ungrouped,
     with_point,
 )
-from edgefold.runtime.rows.csv_reader import BadRow, CsvRows, LineSource, first_lines
+from edgefold.runtime.rows.csv_reader import (
+    BadRow,
+    CsvRows,
+    LineSource,
+    first_lines,
+    is_too_long,
+)
 from edgefold.runtime.rows.dates import is_data, parse_date
 from edgefold.runtime.rows.detect.cells import decimal_sign, joined, look_at
 from edgefold.runtime.rows.detect.choice import Choice, choose
@@ -39,6 +46,9 @@ from edgefold.runtime.rows.detect.head import column_names, read_head
 from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.rows.sensor_columns import MAX_NAME, SensorsRow
+
+MOST_UNREAD = 20
+"""The largest number of JSON keys whose lines are counted though the key is not read."""
 
 
 class TableColumns(Columns):
@@ -53,19 +63,35 @@ class TableColumns(Columns):
         layout: Where the columns are in a line.
         n_before: The number of lines before the first row. In a table without a clock, the time of
             a row is its number, counted from there.
+        reads_groups: Whether numbers may have signs between their thousands, as 1,000.5 has. This
+            is so where it is known which sign is the decimal one.
+        keys: For JSON lines, all keys of the lines by which the table was found.
 
     Attributes:
         clock: Whether times are dates, in seconds since 1970, or numbers.
         names_single: Whether the rows of a sensor that is the only one carry the name of its column
             (True) or an empty name.
+        unread: For JSON lines, the number of lines that have a key which the first lines do not
+            have, by key; at most `MOST_UNREAD` keys are counted.
     """
 
-    may_lack = True
+    may_lack = merges_spaces = True
     names_single = True
 
-    def __init__(self, choice: Choice, format: RowFormat, layout: Layout, n_before: int):
+    def __init__(
+        self,
+        choice: Choice,
+        format: RowFormat,
+        layout: Layout,
+        n_before: int,
+        reads_groups: bool = True,
+        keys: Sequence[str] = (),
+    ):
         super().__init__(choice.columns, (), (), "--time, --columns", format)
         self.choice, self.n_before = choice, n_before
+        self.reads_groups = reads_groups
+        self._keys, self.unread = frozenset(keys), dict[str, int]()
+        self._between = _between(choice.values)
         self.known_layout = self._layout = layout
         self.clock: Clock = "date" if choice.is_dated else "number"
         self._n_time, self._n_values = len(choice.time), len(choice.values)
@@ -76,7 +102,14 @@ class TableColumns(Columns):
         parts = asdict(self.choice), self.format.to_json(), asdict(self._layout)
         choice, format, layout = parts
         del choice["notes"]
-        return {"choice": choice, "format": format, "layout": layout, "n_before": self.n_before}
+        return {
+            "choice": choice,
+            "format": format,
+            "layout": layout,
+            "n_before": self.n_before,
+            "reads_groups": self.reads_groups,
+            "keys": sorted(self._keys),
+        }
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> TableColumns:
@@ -86,10 +119,16 @@ class TableColumns(Columns):
             DataError, KeyError, TypeError, ValueError: The JSON is damaged.
         """
         choice, layout = Choice.from_json(form["choice"]), Layout.from_json(form["layout"])
-        n_before = form["n_before"]
-        if type(n_before) is not int or n_before < 0 or layout.names != choice.columns:
+        n_before, reads_groups = form["n_before"], form.get("reads_groups", False)
+        keys = form.get("keys", ())
+        if type(n_before) is not int or n_before < 0 or len(layout.names) != len(choice.columns):
             raise ValueError("a table is damaged")
-        return cls(choice, RowFormat.from_json(form["format"]), layout, n_before)
+        if layout.kind == "csv" and layout.names != choice.columns:
+            raise ValueError("the columns of a table are damaged")
+        if type(reads_groups) is not bool or not all(isinstance(key, str) for key in keys):
+            raise ValueError("a table is damaged")
+        format = RowFormat.from_json(form["format"])
+        return cls(choice, format, layout, n_before, reads_groups, keys)
 
     def is_data(self, field: str) -> bool:
         """Return whether a field of the first line shows that this line is data, not a header."""
@@ -117,8 +156,16 @@ class TableColumns(Columns):
         return Layout(self.defaults, places, len(names), delimiter, tuple(names))
 
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
-        """Return the names of the chosen columns; neither argument is used."""
-        return self.defaults
+        """Return the names of the chosen columns, or of the keys; `source` is not used."""
+        return layout.names
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        """Count the keys of a JSON line that no line had by which the table was found."""
+        if not self._keys:  # of an older snapshot, which does not hold them
+            return
+        for key in row.keys() - self._keys:
+            if key in self.unread or len(self.unread) < MOST_UNREAD:
+                self.unread[key] = self.unread.get(key, 0) + 1
 
     def row(self, layout: Layout, line: int, fields: list[str]) -> SensorsRow:
         """Read the fields of a line; raise BadLineError if it has no time or names no sensor."""
@@ -129,7 +176,7 @@ class TableColumns(Columns):
         values = cells[self._n_time : self._n_time + self._n_values]
         for name, cell in zip(self.choice.values, values, strict=True):
             if head:
-                whole = f"{head} {name}" if self._n_values > 1 else head
+                whole = f"{head}{self._between}{name}" if self._n_values > 1 else head
             else:
                 whole = name if self.names_single or self._n_values > 1 else ""
             parts.append((whole, self._value(name, cell, line, time, text)))
@@ -165,14 +212,36 @@ class TableColumns(Columns):
 
     def _value(self, name: str, cell: str, line: int, time: float, text: str) -> Row | BadRow:
         sign = "." if isinstance(cell, WrittenNumber) else self.format.decimal
+        written = cell.strip()
+        whole = ungrouped(written, sign)
+        if self.reads_groups:
+            written = whole
         try:
-            value = self.parse_value(cell.strip(), sign)
+            value = self.parse_value(written, sign)
         except MissingValueError:
             return Row(line, (time, float("nan")), (text, ""))
-        except ValueError as error:
+        except ValueError:
+            if whole != written:
+                error = ValueError(
+                    f"is {shown(written)}, which --decimal {sign} reads as {whole} and --decimal "
+                    f"{',' if sign == '.' else '.'} as {written.replace(',', '.')}"
+                )
             return BadRow(line, f"column {plain(name)} {error}")
-        point = with_point(cell.strip(), sign)
-        return Row(line, (time, value), (text, point if NUMBER.fullmatch(point) else cell.strip()))
+        point = with_point(written, sign)
+        return Row(line, (time, value), (text, point if NUMBER.fullmatch(point) else written))
+
+
+def _between(values: Sequence[str]) -> str:
+    """Return what stands between a sensor's name and a column's, so that no two names are alike.
+
+    A space would make the sensor `x` with the column `a b` the same as `x a` with `b`.
+    """
+    known = set(values)
+    for sign in (" ", ": ", " / ", " | "):
+        parts = [name.split(sign) for name in values]
+        if not any(sign.join(p[i:]) in known for p in parts for i in range(1, len(p))):
+            return sign
+    return " || "
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +275,8 @@ class _Replayed:
     """Gives the first lines of a file, which were already read, again, and then the other lines."""
 
     def __init__(self, lines: Sequence[bytes], file: LineSource):
-        self._lines, self._file = list(lines[::-1]), file
+        ended = (one for line in lines for one in ([line, b"\n"] if is_too_long(line) else [line]))
+        self._lines, self._file = list(ended)[::-1], file
 
     def readline(self, size: int, /) -> bytes:
         """Return the next line with its end, or at most `size` bytes of it; b"" at the end."""
@@ -247,6 +317,7 @@ def find_table(
     values: Sequence[str] | None = None,
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
+    options: tuple[str, str] = ("--columns", "--series"),
 ) -> Table:
     """Choose the columns of a table by its first lines, and return a table of only these lines.
 
@@ -255,20 +326,23 @@ def find_table(
         name: The input's name, for messages.
         time: The name of the column of times; found if None.
         values: The names of the columns of values; if None, all other columns of numbers.
-        series: The name of the column that names the sensor of each row; if None, it is found where
-            times repeat.
+        series: The name of the column that names the sensor of each row; found if None; "" if
+            all rows are of one sensor.
         given: The settings of `RowFormat` that are known, by name; the others are found.
+        options: The command's options that name the columns of values and of the sensors' names.
 
     Raises:
-        DataError: There are no rows, or no column of numbers, or a named column is missing.
+        DataError: There are no rows, or no column of numbers, or a named column is missing, or the
+            table can be read in two ways.
     """
     given = given or {}
     head = read_head(lines, name, RowFormat(**given))
-    format = head.format
+    format, reads_groups = head.format, True
     if "decimal" not in given:
-        format = replace(format, decimal=decimal_sign(head.cells))
+        decimal, reads_groups = decimal_sign(head.cells, format.delimiter, name)
+        format = replace(format, decimal=decimal)
     columns = [look_at(n, c, format) for n, c in zip(head.names, head.cells, strict=True)]
-    choice = choose(columns, name, time, values, series)
+    choice = choose(columns, name, time, values, series, options)
     if choice.clock == "dates" and format.time_format is None:
         format = replace(format, time_format=choice.time_format)
     notes = [*head.notes, *choice.notes]
@@ -276,9 +350,16 @@ def find_table(
         notes.append("numbers have a decimal comma")
     sensors = {text for cells in columns if cells.name == choice.series for text in cells.texts}
     return Table(
-        TableColumns(choice, format, head.layout(choice.columns), head.n_before),
+        TableColumns(
+            choice,
+            format,
+            head.layout(choice.columns),
+            head.n_before,
+            reads_groups,
+            head.keys,
+        ),
         tuple(notes),
         len(sensors) * len(choice.values),
-        io.BytesIO(b"".join(lines)),
+        _Replayed(lines, io.BytesIO()),
         name,
     )

@@ -80,7 +80,7 @@ def test_columns_are_found_by_name() -> None:
         (b"1,2,3\n", SeriesColumns(), "no header"),
         (b"1,2\n", PointColumns(2, 1), "exactly the columns x1,x2,y1"),
         ("time,value\n1,2\n".encode("utf-16"), SeriesColumns(), "UTF-16"),
-        ("time,value\n1,2\n".encode("utf-16-le"), SeriesColumns(), "binary or UTF-16"),
+        ("time,value\n1,2\n".encode("utf-16-le"), SeriesColumns(), "encoded as UTF-16"),
         (
             b"\x89PNG\0\n\x1a\0\0\n" * 9,
             SeriesColumns(),
