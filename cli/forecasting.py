@@ -130,6 +130,7 @@ class ForecastRun:
         ahead: CSV file for the forecasts after each row; None writes none.
 
     Attributes:
+        table: The opened table.
         tracks: Counts of each sensor, by the name of the sensor.
         bad: Counts of the lines that could not be read, which belong to no sensor.
         is_named: Whether the output names the sensor of each row.
@@ -137,7 +138,7 @@ class ForecastRun:
     """
 
     def __init__(self, table: Table, sensors: Sensors, output: TextIO, ahead: TextIO | None = None):
-        self._table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
+        self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
         self.is_named = choice.is_named
         self._own = {} if self.is_named else {choice.values[0]: ""}
@@ -151,7 +152,7 @@ class ForecastRun:
 
     def run(self, on_line: Callable[[], None]) -> None:
         """Read the table to its end; `on_line` is called after each line."""
-        for row in self._table.rows():
+        for row in self.table.rows():
             self.n_lines += 1
             if isinstance(row, SensorsRow):
                 for name, part in row.parts:
@@ -172,7 +173,7 @@ class ForecastRun:
         if not isinstance(row, Row):
             track.refuse(row.line, row.reason)
             return
-        choice, sensor = self._table.choice, self._own.get(name, name)
+        choice, sensor = self.table.choice, self._own.get(name, name)
         time, value = row.numbers
         try:
             forecast = self._sensors.step(time, value, sensor, choice.is_dated)
@@ -197,7 +198,7 @@ class ForecastRun:
         sensor = self._own.get(head[0], head[0]) if head else ""
         pace = self._sensors.feed(sensor).pace
         for slots, slot in self.ahead_of(forecast):
-            at = self._table.choice.written(forecast.time + slots * pace, text)
+            at = self.table.choice.written(forecast.time + slots * pace, text)
             write_fields(file, *head, text, str(slots), at, *_band(slot))
 
     def ahead_of(self, forecast: Forecast) -> list[tuple[int, Distribution]]:

@@ -36,6 +36,8 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
     if choice.series:
         options["stream"] = choice.series if is_pipe or args.series else None
         options["streams"] = max(n_sensors, 1)
+    elif args.series == "":
+        options["stream"] = ""
     options |= _format_options(args, columns if is_pipe else None)
     options["false-alarms"] = args.false_alarms if args.false_alarms != RATE else None
     options["backend"] = args.backend if args.backend != "auto" else None

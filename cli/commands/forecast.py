@@ -75,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns", metavar="A,B,..", type=column_names, help="the columns or keys of values"
     )
     rows.add_argument(
-        "--series", metavar="COL", help="the column that names the sensor of each row"
+        "--series",
+        metavar="COL",
+        help="the column that names the sensor of each row; '' if all rows are of one sensor",
     )
     add_flags(rows, FormatOptions)
     model = parser.add_argument_group("model")

@@ -142,7 +142,10 @@ def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
         "  empty, its sensor stays as it is",
     )
     sensors.add_argument(
-        "--stream", metavar="COL", help="the column of a long file that names the sensor"
+        "--stream",
+        metavar="COL",
+        help="the column of a long file that names the sensor; of the general model of sensors, '' "
+        "if all rows are of one",
     )
     sensors.add_argument(
         "--streams",
@@ -310,6 +313,10 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         report = stream.backend_report
     say("\n".join(backend_lines(report)))
     say(progress.summary(stop(), args.snapshot))
+    if table is not None:
+        from edgefold.cli.text.sensor_forecasts import unread_lines
+
+        say("".join(f"{line}\n" for line in unread_lines(table, "--value")), end="")
     return ExitCode.REFUSED if progress.has_lost else ExitCode.DONE
 
 

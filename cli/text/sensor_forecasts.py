@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from edgefold.cli.text.sensors import season_text
 from edgefold.cli.text.streams import aligned, short
 from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS
-from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.rows.csv_fields import Clock, plain
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.detect.choice import Choice
-    from edgefold.runtime.rows.detect.columns import Table
+    from edgefold.runtime.rows.detect.columns import Table, TableColumns
     from edgefold.runtime.sensors.clock.row_clock import SensorFeed
     from edgefold.runtime.sensors.forecasts import Distribution
 
@@ -93,10 +93,26 @@ def told_lines(run: ForecastRun, rate: float) -> list[str]:
         for (label, text), names in whose.items()
     ]
     lines += [f"{label:<14}{text}" for label, text in _refusals(run.bad)]
+    lines += unread_lines(run.table.columns, "--columns")
     n = sum(track.n_rows for track in tracks)
     if any(track.tally.n_alarms for track in tracks):
         chance = f"{rate * n:.2g} of the alarms, at --false-alarms {rate:g}"
         lines.append(f"{'by chance':<14}{chance}")
+    return lines
+
+
+def unread_lines(columns: TableColumns, option: str) -> list[str]:
+    """Return lines on JSON keys that are not read because no line had them at the beginning.
+
+    Args:
+        columns: The columns that are read.
+        option: The command's option that names columns of values.
+    """
+    lines = []
+    for key, n in columns.unread.items():
+        where = f"in {n:,} {'line' if n == 1 else 'lines'} and in none of the first ones"
+        advice = f"name it with {option} to read it"
+        lines.append(f"unread        the key {short(plain(key))} comes {where}; {advice}")
     return lines
 
 

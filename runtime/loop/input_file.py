@@ -35,13 +35,37 @@ from edgefold.runtime.loop.read_bytes import (
 )
 from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
-from edgefold.runtime.rows.csv_reader import N_BYTES, N_LINES, BadRow, CsvRows, first_lines
+from edgefold.runtime.rows.csv_reader import (
+    N_BYTES,
+    N_LINES,
+    BadRow,
+    CsvRows,
+    first_lines,
+    is_too_long,
+    require_encoding,
+)
 
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
 WAKE_S = 0.2
 HEAD_S = 1.0
 """A pipe may send more lines for so many seconds once its lines show the form of the rows."""
+
+
+class _Ahead(io.RawIOBase):
+    """Reads an open file from a position on, and leaves the file's own position as it is."""
+
+    def __init__(self, descriptor: int, position: int):
+        self._descriptor, self._position = descriptor, position
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = os.pread(self._descriptor, len(buffer), self._position)
+        buffer[: len(block)] = block
+        self._position += len(block)
+        return len(block)
 
 
 class InputFile(RowSource):
@@ -128,6 +152,7 @@ class InputFile(RowSource):
             yield from self._rows
         except DataError:
             if self._rows.layout is None and self.n_left:
+                require_encoding(os.pread(self._fd, FILE_BLOCK, 0), self.name)
                 raise DataError(
                     f"{self.name} holds no whole line yet, but {self.n_left} bytes "
                     "without a line's end (LF); run again when the line is whole."
@@ -141,13 +166,12 @@ class InputFile(RowSource):
         for them, but not more than `N_LINES` lines or `N_BYTES` bytes; they stay in the buffer.
         """
         if self.seekable:
-            block = os.pread(self._fd, N_BYTES, self.position)
-            is_whole = len(block) < N_BYTES and not self._whole_lines
+            lines = first_lines(io.BufferedReader(_Ahead(self._fd, self.position)), self.name)
+            is_whole = not self._whole_lines
         else:
             self._wait_for_lines(is_enough)
-            block, is_whole = bytes(self._buffer[:N_BYTES]), self._ended
-        lines = first_lines(io.BytesIO(block), self.name)
-        if lines and not lines[-1].endswith(b"\n") and not is_whole:
+            lines, is_whole = first_lines(io.BytesIO(self._buffer), self.name), self._ended
+        if lines and not (lines[-1].endswith(b"\n") or is_too_long(lines[-1]) or is_whole):
             lines.pop()
         return lines
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.options import option
+from edgefold.runtime.rows.csv_fields import NUMBER, with_point
 from edgefold.runtime.rows.dates import require_time_format
 
 MISSING = ("", "na", "n/a", "#n/a", "null", "none", "nan", "-nan", "-", "?")
@@ -44,8 +45,16 @@ class RowFormat:
             require_time_format(self.time_format)
 
     def is_missing(self, text: str) -> bool:
-        """Return whether a cell, given without spaces around its text, holds no value."""
-        return text.lower() in MISSING or text in self.missing
+        """Return whether a cell, given without spaces around its text, holds no value.
+
+        A word of `missing` that is a number stands for this number however it is written.
+        """
+        if text.lower() in MISSING or text in self.missing:
+            return True
+        if not self.missing or not NUMBER.fullmatch(with_point(text, self.decimal)):
+            return False
+        number = float(with_point(text, self.decimal))  # -999 stands for -999,0 as well
+        return any(NUMBER.fullmatch(word) and float(word) == number for word in self.missing)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings by name as JSON values, for the description of a trained task."""

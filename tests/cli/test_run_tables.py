@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import threading
@@ -173,3 +174,55 @@ def test_a_pipe_that_is_stopped_before_its_first_row_is_no_fault(tmp_path: Path)
     assert find_columns(source) is None
     os.close(writer)
     source.close()
+
+
+def taking_turns() -> str:
+    """A log of two sensors, each of which reports at times of its own."""
+    rows = [f"2024-01-01T00:{i:02}:01,roof,20\n2024-01-01T00:{i:02}:31,wall,500" for i in range(30)]
+    return "\n".join(["time,sensor,value", *rows]) + "\n"
+
+
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_sensors_that_report_at_times_of_their_own_have_streams(
+    is_pipe: bool, tmp_path: Path, capsys: Text
+) -> None:
+    source, output = tmp_path / "log.csv", tmp_path / "out.csv"
+    words = ["run", "sensors", "--input", str(source), "--output", str(output)]
+    if is_pipe:
+        thread = piped(source, taking_turns())
+    else:
+        source.write_text(taking_turns())
+    assert main(words) == 0
+    if is_pipe:
+        thread.join()
+    names = [line.split(",")[0] for line in output.read_text().splitlines()]
+    assert names == ["series", *["roof", "wall"] * 30]
+
+
+def test_words_that_may_be_names_are_refused_with_the_options_of_run(
+    tmp_path: Path, capsys: Text
+) -> None:
+    source, output = tmp_path / "log.csv", tmp_path / "out.csv"
+    source.write_text(taking_turns().replace("sensor", "which").replace("500", "20"))
+    words = ["run", "sensors", "--input", str(source), "--output", str(output)]
+    assert main(words) == 1
+    assert "--stream which" in capsys.readouterr().err and not output.exists()
+    assert main([*words, "--stream", ""]) == 0
+    assert len(output.read_text().splitlines()) == 61
+
+
+def test_a_key_that_comes_late_is_reported(tmp_path: Path, capsys: Text) -> None:
+    source = tmp_path / "late.jsonl"
+    rows = [json.dumps({"time": i, "a": i % 5} | ({"b": 1} if i > 410 else {})) for i in range(430)]
+    source.write_text("\n".join(rows) + "\n")
+    words = ["run", "sensors", "--input", str(source), "--output", str(tmp_path / "out.csv")]
+    assert main(words) == 0
+    assert "the key b comes in 19 lines" in capsys.readouterr().err
+
+
+def test_lines_that_end_with_cr_are_called_so(tmp_path: Path, capsys: Text) -> None:
+    source = tmp_path / "mac.csv"
+    source.write_text("time,value\r1,2\r2,3\r")
+    words = ["--output", str(tmp_path / "o.csv"), "--snapshot", str(tmp_path / "s.npz")]
+    assert main(["run", "sensors", "--input", str(source), *words]) == 1
+    assert "CR alone" in capsys.readouterr().err

@@ -44,7 +44,10 @@ static bool is_missing(struct slice text)
 {
     for (size_t i = 0; i < sizeof WORDS / sizeof WORDS[0]; i++)
         if (same_letters(text, WORDS[i])) return true;
-    return is_among(text, options.missing);
+    if (is_among(text, options.missing)) return true;
+    for (const char *words = options.missing; words;) /* -999 stands for -999,0 as well */
+        if (is_same_number(text, next_of(&words))) return true;
+    return false;
 }
 
 bool is_data(struct slice field) { return is_number(stripped(field), ".,"); }

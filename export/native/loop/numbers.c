@@ -51,6 +51,14 @@ static double read_double(struct slice field)
     return strtod(copy, NULL);
 }
 
+bool is_same_number(struct slice field, struct slice word)
+{
+    char point[2] = {options.decimal, 0};
+    if (word.n > LINE_BYTES || !is_number(field, point) || !is_number(word, ".")) return false;
+    double number = read_double(field);
+    return number == read_double(word);
+}
+
 /* Whether Python's float() takes an infinity or NaN here. */
 static bool is_not_finite(struct slice field)
 {

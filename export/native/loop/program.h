@@ -91,6 +91,7 @@ void read_options(int n, char **words);
 /* numbers.c ------------------------------------------------------------------------------------ */
 
 bool is_number(struct slice field, const char *points); /* points: signs before the fraction */
+bool is_same_number(struct slice field, struct slice word); /* a cell, and a word with a point */
 bool parse_number(struct slice field, double *number, struct text *why_not);
 void add_with_point(struct text *text, struct slice number);
 void add_repr(struct text *text, double number); /* the shortest decimal that reads the same */

@@ -220,13 +220,14 @@ class TableColumns(Columns):
             value = self.parse_value(written, sign)
         except MissingValueError:
             return Row(line, (time, float("nan")), (text, ""))
-        except ValueError:
+        except ValueError as error:
+            reason, other = str(error), "," if sign == "." else "."
             if whole != written:
-                error = ValueError(
+                reason = (
                     f"is {shown(written)}, which --decimal {sign} reads as {whole} and --decimal "
-                    f"{',' if sign == '.' else '.'} as {written.replace(',', '.')}"
+                    f"{other} as {written.replace(',', '.')}"
                 )
-            return BadRow(line, f"column {plain(name)} {error}")
+            return BadRow(line, f"column {plain(name)} {reason}")
         point = with_point(written, sign)
         return Row(line, (time, value), (text, point if NUMBER.fullmatch(point) else written))
 
@@ -337,6 +338,7 @@ def find_table(
     """
     given = given or {}
     head = read_head(lines, name, RowFormat(**given))
+    late = head.add_keys(values or ()) if head.keys else []
     format, reads_groups = head.format, True
     if "decimal" not in given:
         decimal, reads_groups = decimal_sign(head.cells, format.delimiter, name)
@@ -346,6 +348,7 @@ def find_table(
     if choice.clock == "dates" and format.time_format is None:
         format = replace(format, time_format=choice.time_format)
     notes = [*head.notes, *choice.notes]
+    notes += [f"none of the first lines has the key {plain(key)}" for key in late]
     if format.decimal == "," and "decimal" not in given:
         notes.append("numbers have a decimal comma")
     sensors = {text for cells in columns if cells.name == choice.series for text in cells.texts}

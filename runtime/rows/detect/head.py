@@ -10,7 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import BadLineError, Layout
@@ -54,7 +54,15 @@ class Head:
     n_before: int
     header: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: list[str] = field(default_factory=list)
+
+    def add_keys(self, names: Sequence[str]) -> list[str]:
+        """Add the keys among `names` that no line of JSON has so far; return them."""
+        late = [name for name in names if name not in self.names]
+        self.names.extend(late)
+        self.cells.extend([""] * len(self.cells[0]) for _ in late)
+        self.keys.extend(late)
+        return late
 
     def layout(self, wanted: tuple[str, ...]) -> Layout:
         """Return where the wanted columns, given by name, are in a line."""
@@ -140,7 +148,7 @@ def _of_json(texts: list[str], format: RowFormat) -> Head:
             rows.append(parse_object(text))
         except ValueError:  # reported when its row is read
             continue
-    keys = tuple(dict.fromkeys(key for row in rows for key in row))
+    keys = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_json_text(row.get(key)) for row in rows] for key in keys]
     return Head(column_names(keys), cells, format, 0, (), keys=keys)
 

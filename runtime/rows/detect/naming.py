@@ -40,90 +40,14 @@ STATE_NAMES = re.compile(
     r"|dir|day|weekday|month|season|weather|zustand|wochentag)s?(?:[\W_].*)?",
     re.IGNORECASE,
 )
-STATES = frozenset(
-    [
-        "on",
-        "off",
-        "ok",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "y",
-        "n",
-        "t",
-        "f",
-        "open",
-        "closed",
-        "opened",
-        "shut",
-        "up",
-        "down",
-        "good",
-        "bad",
-        "high",
-        "low",
-        "normal",
-        "warn",
-        "warning",
-        "alarm",
-        "error",
-        "fault",
-        "auto",
-        "manual",
-        "idle",
-        "run",
-        "running",
-        "stop",
-        "stopped",
-        "active",
-        "inactive",
-        "enabled",
-        "disabled",
-        "day",
-        "night",
-        "weekday",
-        "weekend",
-        "an",
-        "aus",
-        "ja",
-        "nein",
-        "auf",
-        "zu",
-        "valid",
-        "invalid",
-        "mon",
-        "tue",
-        "wed",
-        "thu",
-        "fri",
-        "sat",
-        "sun",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-        "n",
-        "ne",
-        "e",
-        "se",
-        "s",
-        "sw",
-        "w",
-        "nw",
-        "nne",
-        "ene",
-        "ese",
-        "sse",
-        "ssw",
-        "wsw",
-        "wnw",
-        "nnw",
-    ]
-)
+_STATES = """
+on off ok true false yes no y n t f open closed opened shut up down good bad high low normal warn
+warning alarm error fault auto manual idle run running stop stopped active inactive enabled disabled
+day night weekday weekend an aus ja nein auf zu valid invalid
+mon tue wed thu fri sat sun monday tuesday wednesday thursday friday saturday sunday
+ne e se s sw w nw nne ene ese sse ssw wsw wnw nnw
+"""
+STATES = frozenset(_STATES.split())
 """Lists words, in small letters, that tell a state and name no sensor."""
 FEW_LINES = 16
 """With fewer lines, a column with a known header is taken although it holds one name only."""
@@ -265,8 +189,7 @@ def _is_far_apart(cells: Cells, columns: Sequence[Cells], candidates: Sequence[C
                 between.append(abs(value - former))
             last[word] = value
         if within and between:
-            means = (sum(steps) / len(steps) for steps in (between, within))
-            apart, near = means
+            apart, near = (sum(steps) / len(steps) for steps in (between, within))
             if apart > FAR * near:
                 return True
     return False

@@ -73,3 +73,11 @@ def test_damaged_names_of_columns_are_refused(names: object) -> None:
     with pytest.raises(DataError):
         kept_columns({"columns": names})
     assert kept_columns({}) == () and kept_columns({"columns": ["a", "b"]}) == ("a", "b")
+
+
+@pytest.mark.parametrize("text", ["-999", "-999,0", "-999,00", "-9,99e2"])
+def test_a_missing_word_that_is_a_number_stands_for_this_number(text: str) -> None:
+    format = RowFormat(decimal=",", missing=("-999", "x"))
+    assert format.is_missing(text) and format.is_missing("x")
+    assert not format.is_missing("-999,5") and not format.is_missing("-99")
+    assert not RowFormat(missing=("-999",)).is_missing("-999,0")
