@@ -7,6 +7,7 @@ The memory in use depends on the number of sensors, not on the length of the tab
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from edgefold.cli.overview import Overview
-from edgefold.runtime.errors import DataError, ValueRefusedError
+from edgefold.runtime.errors import DataError, MemoryLimitError, ValueRefusedError
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
 
 AHEAD_NAMES = ("made_at", "slots_ahead", "time", *BAND)
 DIGITS = re.compile(r"[\d.,:+-]+")
-MOST_DRAWN = 600
-"""Number of the last rows of a sensor that are kept for its picture."""
+MOST_DRAWN = 2000
+"""Number of the last rows of a sensor that are kept for its picture: more than a day of minutes."""
+SENSOR_BYTES = 220_000
+"""Memory of one more sensor: its state, clock and counts. Measured with 10,000 columns."""
+MANY = 1000
+"""From this number of sensors on, their memory is reported before they come."""
 MOST_ALARMS = 8
 """Number of alarms, and of reasons of refused rows, that are printed one by one."""
 MOST_MARKED = 200
@@ -128,6 +133,10 @@ class ForecastRun:
         sensors: The opened model, which has seen no row yet.
         output: CSV file for each row and its forecast.
         ahead: CSV file for the forecasts after each row; None writes none.
+        memory_limit: Bytes that all sensors may take; None for the memory that is free.
+
+    Raises:
+        MemoryLimitError: The sensors that are known already would take more.
 
     Attributes:
         table: The opened table.
@@ -137,7 +146,14 @@ class ForecastRun:
         n_lines: Number of lines that were read.
     """
 
-    def __init__(self, table: Table, sensors: Sensors, output: TextIO, ahead: TextIO | None = None):
+    def __init__(
+        self,
+        table: Table,
+        sensors: Sensors,
+        output: TextIO,
+        ahead: TextIO | None = None,
+        memory_limit: int | None = None,
+    ):
         self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
         self.is_named = choice.is_named
@@ -145,10 +161,22 @@ class ForecastRun:
         self.tracks: dict[str, Track] = {}
         self.bad = Track("")
         self.n_lines = 0
+        self._limit = memory_limit or free_memory()
+        self._most = int(min(self._limit // SENSOR_BYTES, MOST_SENSORS))
+        self._require_memory(max(len(choice.values), table.n_named))
         head = ["series"] * self.is_named
         write_fields(output, *head, *ROW_NAMES)
         if ahead is not None:
             write_fields(ahead, *head, *AHEAD_NAMES)
+
+    def _require_memory(self, n: int) -> None:
+        """Raise MemoryLimitError if n sensors take more than the limit and more are allowed."""
+        if self._most < n <= MOST_SENSORS:
+            raise MemoryLimitError(
+                f"{n:,} series need some {n * SENSOR_BYTES / 1e9:.2g} GB of memory, and "
+                f"{self._limit / 1e9:.2g} GB are free or allowed. Name fewer columns with "
+                "--columns, or allow more with --memory-limit; --series names the column of names."
+            )
 
     def run(self, on_line: Callable[[], None]) -> None:
         """Read the table to its end; `on_line` is called after each line."""
@@ -167,6 +195,7 @@ class ForecastRun:
             if len(self.tracks) == MOST_SENSORS:
                 self.bad.refuse(row.line, f"there are {MOST_SENSORS:,} series already")
                 return
+            self._require_memory(len(self.tracks) + 1)
             is_drawn = len(self.tracks) < MOST_PANELS
             track = self.tracks[name] = Track(name, Overview() if is_drawn else None)
             track.drawn = deque(maxlen=MOST_DRAWN if is_drawn else 1)
@@ -215,6 +244,16 @@ class ForecastRun:
     def sensor_of(self, track: Track) -> str:
         """Return the name under which the model knows a sensor."""
         return self._own.get(track.name, track.name)
+
+
+def free_memory() -> int:
+    """Return how many bytes of memory programs can still take, as Linux states it."""
+    try:
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def write_fields(file: TextIO, *texts: str) -> None:

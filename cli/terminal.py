@@ -87,6 +87,11 @@ class StatusLine:
         self._interval_s, self._shown_s = interval_s, time.monotonic()
 
     @property
+    def is_live(self) -> bool:
+        """Return whether stderr is a terminal, so that lines are shown."""
+        return self._live
+
+    @property
     def is_due(self) -> bool:
         """Return whether a new text should be made and shown now."""
         return self._live and time.monotonic() - self._shown_s >= self._interval_s

@@ -19,6 +19,7 @@ from edgefold.cli.options.bundle_options import (
     add_backend_argument,
     alarm_rate,
     backend_lines,
+    byte_size,
     column_names,
 )
 from edgefold.cli.options.flags import add_flags, options_of
@@ -38,8 +39,9 @@ EXAMPLES = (
     "edgefold forecast house.csv --ahead --out results.csv",
 )
 
-PROGRESS_S = 0.2
-FAN_SLOTS, MOST_FAN = 16, 300
+PROGRESS_S, LOGGED_S = 0.2, 30.0
+"""Seconds between two lines on the progress, on a terminal and in a file."""
+FAN_SLOTS, MOST_FAN = 16, 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another bundle of the general model (default: the one that is shipped)",
     )
     add_backend_argument(model)
+    model.add_argument(
+        "--memory-limit",
+        type=byte_size,
+        metavar="SIZE",
+        help="refuse a table whose series would take more memory than SIZE, as 500MiB (default: "
+        "what is free); a series takes some 220 kB",
+    )
 
 
 DESCRIPTION = """\
@@ -113,8 +122,9 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table
+    from edgefold.runtime.stop_signal import sigterm_interrupts
 
-    with open_source(args.input) as file:
+    with sigterm_interrupts(), open_source(args.input) as file:
         files = _places(args)
         name = "stdin" if args.input == "-" else Path(args.input).name
         format = options_of(FormatOptions, args).given
@@ -122,11 +132,11 @@ def run(args: argparse.Namespace) -> int:
         with Sensors.open(args.bundle, args.backend, args.false_alarms) as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
             start_s = time.monotonic()
-            found = _forecast(name, file, files, table, sensors)
+            found = _forecast(name, file, files, table, sensors, args.memory_limit)
             lasted_s = time.monotonic() - start_s
             # What was forecast is in its files by now, whatever becomes of the picture.
             picture, note = _draw(files["picture"], name, found, sensors, table)
-            _tell(found, _tracks(found, sensors), table, args.false_alarms)
+            _tell(found, _tracks(found, sensors), table, args.false_alarms, files["csv"])
     lines = "1 line" if found.n_lines == 1 else f"{found.n_lines:,} lines"
     print(f"this run      {lines} in {lasted_s:.1f} s")
     names = [str(files[what]) for what in ("csv", "ahead", "next") if what in files]
@@ -134,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
     if note:
         print(f"picture       {note}")
     command = run_command(args, table.columns, len(found.tracks), files["csv"])
+    if table.choice.is_backward:
+        command = "`edgefold run sensors` needs the oldest row first: turn the table around for it"
     print(f"go on         {command}")
     return ExitCode.DONE
 
@@ -178,7 +190,12 @@ def _places(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _forecast(
-    name: str, file: BinaryIO, files: Mapping[str, Path], table: Table, sensors: Sensors
+    name: str,
+    file: BinaryIO,
+    files: Mapping[str, Path],
+    table: Table,
+    sensors: Sensors,
+    memory_limit: int | None,
 ) -> ForecastRun:
     """Forecast all rows of a table and write the files; with no usable row, write nothing.
 
@@ -188,14 +205,17 @@ def _forecast(
         files: Paths of the output files by kind: csv, ahead and next.
         table: The opened table of this input.
         sensors: The opened model.
+        memory_limit: Bytes that all sensors may take; None for the memory that is free.
     """
-    from edgefold.cli.forecasting import ForecastRun
+    from edgefold.cli.forecasting import MANY, SENSOR_BYTES, ForecastRun
     from edgefold.runtime import DataError
 
     with ExitStack() as stack:
         output = stack.enter_context(_writing(files["csv"]))
         ahead = stack.enter_context(_writing(files["ahead"])) if "ahead" in files else None
-        found = ForecastRun(table, sensors, output, ahead)
+        found = ForecastRun(table, sensors, output, ahead, memory_limit)
+        if (n := max(len(table.choice.values), table.n_named)) >= MANY:
+            say(f"memory        {n:,} series take some {n * SENSOR_BYTES / 1e9:.2g} GB")
         progress = _Progress(name, file, found)
         try:
             found.run(progress.row)
@@ -295,11 +315,12 @@ def _draw(
 
 
 def _tell(
-    found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float
+    found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float, csv: Path
 ) -> None:
     """Print columns, scores, alarms, and the forecasts after the last row.
 
-    `rate` is the share of rows that alarm by chance, as --false-alarms has it.
+    `rate` is the share of rows that alarm by chance, as --false-alarms has it, and `csv` the file
+    of forecasts.
     """
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
@@ -313,7 +334,7 @@ def _tell(
     parts = (
         table_lines(table),
         score_lines(tracks, clock),
-        told_lines(found, rate),
+        told_lines(found, rate, str(csv)),
         ahead_lines(coming, table.choice, found.is_named),
     )
     for lines in filter(None, parts):
@@ -321,20 +342,24 @@ def _tell(
 
 
 class _Progress:
-    """Shows a line on stderr while a long table is read."""
+    """Shows a line on stderr while a long table is read, or writes one there now and then."""
 
     def __init__(self, name: str, file: BinaryIO, found: ForecastRun):
         self._line = StatusLine(PROGRESS_S)
         self._name, self._file, self._found = name, file, found
-        self._start_s = time.monotonic()
+        self._start_s = self._logged_s = time.monotonic()
         try:
             self._n_bytes = os.fstat(file.fileno()).st_size
         except OSError:
             self._n_bytes = 0
 
     def row(self) -> None:
-        """Show the number of lines and the share of the file read, at most every `PROGRESS_S` s."""
-        if not self._line.is_due:
+        """Show the number of lines and the share of the file read, at most every `PROGRESS_S` s.
+
+        If stderr is no terminal, write them there every `LOGGED_S` s.
+        """
+        is_logged = not self._line.is_live and time.monotonic() - self._logged_s >= LOGGED_S
+        if not (self._line.is_due or is_logged):
             return
         n = self._found.n_lines
         parts = [self._name, f"{n:,} lines"]
@@ -342,6 +367,9 @@ class _Progress:
         if self._n_bytes and self._file.seekable():
             parts.append(f"{min(1.0, self._file.tell() / self._n_bytes):.0%}")
         self._line.show("   ".join(parts))
+        if is_logged:
+            self._logged_s = time.monotonic()
+            say("   ".join(parts))
 
     def clear(self) -> None:
         """Remove the line from the terminal."""

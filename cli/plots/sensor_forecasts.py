@@ -28,6 +28,8 @@ LEAST_SHOWN, MOST_SEASONS = 300, 2
 """Rows and seasons that are shown one by one: 300 rows, or two seasons where those are more."""
 YEARS_S = (-62_000_000_000.0, 253_000_000_000.0)
 """Years 5 to 9987, in seconds since 1970: an axis cannot show dates outside of them."""
+GAP = 4.0
+"""A time between two pieces of the overview is a gap if it is this many times the usual one."""
 OUTER, INNER = (0, -1), (2, -3)
 """Indices of the lower and upper quantiles of the 90 % band and of the 50 % band."""
 
@@ -119,7 +121,7 @@ def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
     band, mean = (np.insert(a, after_gap, math.nan, axis=0) for a in (band, mean))
     _draw_band(axes, times, band, BLUE, "")
     axes.plot(times, mean, color=BLUE, lw=1.1, label="forecast one row before")
-    size = 3.2 if len(rows) <= 200 else 2.3
+    size = 3.2 if len(rows) <= 200 else 2.3 if len(rows) <= 700 else 1.4
     axes.plot(at, value, "o", color="black", ms=size, mew=0, label="value")
     _draw_events(axes, rows, at, value)
     shown = [value, *_held(band)]
@@ -136,7 +138,7 @@ def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
 
 def _draw_overview(axes: Axes, panel: Panel, is_dated: bool) -> None:
     """Draw the range of all rows, a ring at each alarm, and a shade behind the rows shown below."""
-    seconds, low, high = panel.overview
+    seconds, low, high = with_gaps(*panel.overview)
     at = _times(seconds.tolist(), is_dated)
     axes.fill_between(at, low, high, color=GREY, alpha=0.6, lw=0.6)
     if panel.marked:
@@ -150,6 +152,22 @@ def _draw_overview(axes: Axes, panel: Panel, is_dated: bool) -> None:
     axes.set_title(panel.name, loc="left", fontsize=11, fontweight="bold")
     axes.set_title(panel.scores, loc="right", fontsize=9, color=GREY)
     _finish(axes, is_dated)
+
+
+def with_gaps(
+    seconds: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Insert a piece without values where the time to the next piece is far longer than usual.
+
+    So a gap is left empty in the picture. Times and values are those of `Panel.overview`, (n,).
+    """
+    steps = np.diff(seconds)
+    if not len(steps):
+        return seconds, low, high
+    usual = np.median(steps)
+    after = np.flatnonzero(steps > GAP * usual) + 1
+    times = np.insert(seconds, after, seconds[after - 1] + usual)
+    return times, np.insert(low, after, math.nan), np.insert(high, after, math.nan)
 
 
 def _n_shown(panel: Panel) -> int:

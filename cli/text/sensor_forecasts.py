@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 20
 """Number of sensors that are shown one by one."""
-SHOWN_ALARMS, SHOWN_NOTES = 3, 3
+SHOWN_ALARMS, SHOWN_NOTES = 8, 3
 HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
 CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
 
@@ -77,11 +77,12 @@ def panel_line(track: Track) -> str:
     )
 
 
-def told_lines(run: ForecastRun, rate: float) -> list[str]:
+def told_lines(run: ForecastRun, rate: float, csv: str) -> list[str]:
     """Return lines on the sensors' alarms, gaps, empty cells, changes of clock, and refused rows.
 
     A text that several sensors share, such as their common gaps, is written once. `rate` is the
-    share of rows that alarm by chance, as --false-alarms has it.
+    share of rows that alarm by chance, as --false-alarms has it, and `csv` the name of the file in
+    which all alarms are.
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
@@ -95,6 +96,8 @@ def told_lines(run: ForecastRun, rate: float) -> list[str]:
     lines += [f"{label:<14}{text}" for label, text in _refusals(run.bad)]
     lines += unread_lines(run.table.columns, "--columns")
     n = sum(track.n_rows for track in tracks)
+    if any(track.tally.n_alarms > SHOWN_ALARMS for track in tracks):
+        lines.append(f"{'all alarms':<14}the rows of {csv} with alarm 1")
     if any(track.tally.n_alarms for track in tracks):
         chance = f"{rate * n:.2g} of the alarms, at --false-alarms {rate:g}"
         lines.append(f"{'by chance':<14}{chance}")

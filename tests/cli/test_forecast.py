@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import random
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from edgefold.cli import forecasting
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.cli.overview import N_PIECES, Overview
+from edgefold.cli.plots.sensor_forecasts import with_gaps
+from edgefold.cli.text.sensor_forecasts import SHOWN_ALARMS, told_lines
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.sensors.forecasts import ROW_NAMES
@@ -281,3 +286,77 @@ def test_an_overview_holds_the_range_of_any_number_of_rows() -> None:
         assert len(time) <= N_PIECES and time[0] == 0 and (np.diff(time) > 0).all()
         known = [(i * 7919) % n for i in range(n) if i != 5]
         assert [np.nanmin(low), np.nanmax(high)] == [min(known), max(known)]
+
+
+def test_a_table_that_begins_with_its_newest_row_gives_the_same_forecasts(
+    edgefold: Command, sensor_csv: Path
+) -> None:
+    assert edgefold("forecast", sensor_csv)[0] == ExitCode.DONE
+    header, *rows = sensor_csv.read_text().splitlines()
+    turned = sensor_csv.with_name("turned.csv")
+    turned.write_text("\n".join([header, *reversed(rows)]) + "\n")
+    code, out, _ = edgefold("forecast", turned)
+    assert code == ExitCode.DONE and "the newest row comes first" in out
+    assert "oldest row first" in out.splitlines()[-1]
+    files = (sensor_csv.with_name(f"{name}-forecast.csv") for name in ("sensor", "turned"))
+    assert len({path.read_bytes() for path in files}) == 1
+
+
+def test_sigterm_leaves_no_file_behind(
+    edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(run: object, on_line: Callable[[], None]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(forecasting.ForecastRun, "run", end)
+    former = signal.getsignal(signal.SIGTERM)
+    assert edgefold("forecast", sensor_csv)[0] == ExitCode.INTERRUPTED
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert list(sensor_csv.parent.iterdir()) == [sensor_csv]
+
+
+def test_series_that_take_too_much_memory_are_refused_before_they_are_made(
+    edgefold: Command, tmp_path: Path
+) -> None:
+    wide = tmp_path / "wide.csv"
+    names = [f"c{i}" for i in range(10)]
+    wide.write_text("\n".join(["t," + ",".join(names), *[f"{i}" + ",1" * 10 for i in range(20)]]))
+    code, _, error = edgefold("forecast", wide, "--memory-limit", "2MB")
+    assert code == ExitCode.MISFIT and "--columns" in error
+    ids = tmp_path / "ids.csv"  # more names than the first lines show
+    rows = [f"{i},s{i // 50},{i % 7}.5" for i in range(550)]
+    ids.write_text("\n".join(["t,sensor,v", *rows]))
+    code, _, error = edgefold("forecast", ids, "--memory-limit", "2MB")
+    assert code == ExitCode.MISFIT and "10 series" in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ids.csv", "wide.csv"]
+
+
+def test_progress_is_written_where_stderr_is_no_terminal(
+    edgefold: Command, sensor_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgefold.cli.commands import forecast
+
+    monkeypatch.setattr(forecast, "LOGGED_S", 0.0)
+    _, _, error = edgefold("forecast", sensor_csv)
+    assert "100 lines" in error and "lines/s" in error
+
+
+def test_more_alarms_than_are_listed_are_in_a_file_that_is_named() -> None:
+    track = forecasting.Track("a")
+    for i in range(12):
+        track.tally.row(1.0, 0, True)
+        track.alarms.append((f"t{i}", 1.0, "value"))
+    table = SimpleNamespace(columns=SimpleNamespace(unread={}))
+    run: Any = SimpleNamespace(
+        tracks={"a": track}, bad=forecasting.Track(""), is_named=False, table=table
+    )
+    lines = told_lines(run, 1e-4, "x-forecast.csv")
+    assert any(f"t{12 - SHOWN_ALARMS}" in line and "t11" in line for line in lines)
+    assert any("x-forecast.csv" in line for line in lines)
+
+
+def test_a_gap_is_left_empty_in_the_picture() -> None:
+    seconds = np.array([0.0, 10.0, 20.0, 110.0, 120.0])
+    times, low, high = with_gaps(seconds, seconds, seconds)
+    assert times.tolist() == [0, 10, 20, 30, 110, 120]
+    assert np.isnan(low).tolist() == np.isnan(high).tolist() == [False] * 3 + [True] + [False] * 2

@@ -49,6 +49,7 @@ class Choice:
         values: The names of the columns of values.
         series: The name of the column that names the sensor of each row; "" if there is none.
         notes: Sentences that say what was assumed and which columns were left out.
+        is_backward: Whether the newest row comes first.
     """
 
     time: tuple[str, ...]
@@ -58,6 +59,7 @@ class Choice:
     unit_s: float = 1.0
     time_format: str | None = None
     notes: tuple[str, ...] = ()
+    is_backward: bool = False
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> Choice:
@@ -123,6 +125,7 @@ def choose(
     values: Sequence[str] | None = None,
     series: str | None = None,
     options: tuple[str, str] = ("--columns", "--series"),
+    turns: bool = False,
 ) -> Choice:
     """Choose the clock, the columns of values and the column that names the sensors.
 
@@ -134,6 +137,7 @@ def choose(
         series: The name of the column that names the sensors; chosen if None, and "" if all rows
             are of one sensor.
         options: The command's options that name the columns of values and of the sensors' names.
+        turns: Whether a table may begin with its newest row.
 
     Raises:
         DataError: A named column is missing, the clock holds no times or runs backward, no column
@@ -146,7 +150,7 @@ def choose(
             raise DataError(f"{source} has no column {name!r}; its columns are {listed}.")
     free = [cells for cells in columns if cells.name not in (values or ())]
     clock = _named_clock(by_name[time], free, source) if time is not None else _clock(free)
-    if clock.is_backward:
+    if clock.is_backward and not turns:
         raise DataError(
             f"{source} begins with its newest row, and a stream with its oldest: turn the rows "
             f"around, as `(head -n 1 FILE; tail -n +2 FILE | tac) > TURNED.csv` does."
@@ -166,7 +170,7 @@ def choose(
         )
     return Choice(
         clock.time, clock.kind, tuple(taken), named, clock.unit_s, clock.form,
-        (*clock.notes, *left),
+        (*clock.notes, *left), clock.is_backward,
     )  # fmt: skip
 
 

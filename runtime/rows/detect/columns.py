@@ -40,6 +40,7 @@ from edgefold.runtime.rows.csv_reader import (
     is_too_long,
 )
 from edgefold.runtime.rows.dates import is_data, parse_date
+from edgefold.runtime.rows.detect.backward import BackwardLines
 from edgefold.runtime.rows.detect.cells import decimal_sign, joined, look_at
 from edgefold.runtime.rows.detect.choice import Choice, choose
 from edgefold.runtime.rows.detect.head import column_names, read_head
@@ -101,7 +102,7 @@ class TableColumns(Columns):
         """Return the choice, format, layout and `n_before` as plain JSON, for a snapshot."""
         parts = asdict(self.choice), self.format.to_json(), asdict(self._layout)
         choice, format, layout = parts
-        del choice["notes"]
+        del choice["notes"], choice["is_backward"]
         return {
             "choice": choice,
             "format": format,
@@ -245,6 +246,14 @@ def _between(values: Sequence[str]) -> str:
     return " || "
 
 
+def _at_line(row: SensorsRow | BadRow, line: int) -> SensorsRow | BadRow:
+    """Return a row with another line number."""
+    if isinstance(row, SensorsRow):
+        parts = tuple((name, replace(part, line=line)) for name, part in row.parts)
+        return replace(row, line=line, parts=parts)
+    return replace(row, line=line)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Holds a table whose columns were chosen by its first lines, ready to be read.
@@ -267,9 +276,19 @@ class Table:
         return self.columns.choice
 
     def rows(self) -> Iterator[SensorsRow | BadRow]:
-        """Iterate over all rows of the table, once; a line that cannot be read is a BadRow."""
-        reader = CsvRows(self._source, self.columns, self._name)
-        yield from reader  # type: ignore[misc]  # its rows are those of `TableColumns.row`
+        """Iterate over all rows of the table, once; a line that cannot be read is a BadRow.
+
+        The oldest row is the first, also of a table that begins with its newest row.
+        """
+        rows: Iterator[SensorsRow | BadRow] = iter(
+            CsvRows(self._source, self.columns, self._name)  # type: ignore[arg-type]  # as of `row`
+        )
+        if not isinstance(self._source, BackwardLines):
+            yield from rows
+            return
+        last = self._source.n_lines + self.columns.n_before + 1
+        for row in rows:
+            yield _at_line(row, last - row.line)
 
 
 class _Replayed:
@@ -306,9 +325,10 @@ def open_table(
         DataError: There are no rows, or no column of numbers, or a named column is missing.
     """
     lines = first_lines(file, name)
-    return replace(
-        find_table(lines, name, time, values, series, given), _source=_Replayed(lines, file)
-    )
+    table = find_table(lines, name, time, values, series, given, turns=True)
+    if not table.choice.is_backward:
+        return replace(table, _source=_Replayed(lines, file))
+    return replace(table, _source=BackwardLines(lines, file, table.columns.n_before))
 
 
 def find_table(
@@ -319,6 +339,7 @@ def find_table(
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
     options: tuple[str, str] = ("--columns", "--series"),
+    turns: bool = False,
 ) -> Table:
     """Choose the columns of a table by its first lines, and return a table of only these lines.
 
@@ -331,6 +352,7 @@ def find_table(
             all rows are of one sensor.
         given: The settings of `RowFormat` that are known, by name; the others are found.
         options: The command's options that name the columns of values and of the sensors' names.
+        turns: Whether a table may begin with its newest row.
 
     Raises:
         DataError: There are no rows, or no column of numbers, or a named column is missing, or the
@@ -344,10 +366,12 @@ def find_table(
         decimal, reads_groups = decimal_sign(head.cells, format.delimiter, name)
         format = replace(format, decimal=decimal)
     columns = [look_at(n, c, format) for n, c in zip(head.names, head.cells, strict=True)]
-    choice = choose(columns, name, time, values, series, options)
+    choice = choose(columns, name, time, values, series, options, turns)
     if choice.clock == "dates" and format.time_format is None:
         format = replace(format, time_format=choice.time_format)
     notes = [*head.notes, *choice.notes]
+    if choice.is_backward:
+        notes.append("the newest row comes first; the rows are read from the last to the first")
     notes += [f"none of the first lines has the key {plain(key)}" for key in late]
     if format.decimal == "," and "decimal" not in given:
         notes.append("numbers have a decimal comma")

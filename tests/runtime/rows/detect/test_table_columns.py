@@ -19,7 +19,7 @@ from edgefold.runtime.loop.record import DAMAGE
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.detect.choice import Choice
-from edgefold.runtime.rows.detect.columns import Table, TableColumns, open_table
+from edgefold.runtime.rows.detect.columns import Table, TableColumns, find_table, open_table
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from tests.rough_files import ROUGH_FILES
 
@@ -236,11 +236,18 @@ BACKWARD = {
 
 
 @pytest.mark.parametrize("form", BACKWARD)
-def test_a_table_that_begins_with_its_newest_row_is_refused(form: str) -> None:
+def test_a_table_that_begins_with_its_newest_row_is_turned_or_refused(form: str) -> None:
     header, *rows = BACKWARD[form].splitlines()
-    assert table(BACKWARD[form]).choice.is_dated
-    with pytest.raises(DataError, match="newest"):
-        table("\n".join([header, *reversed(rows)]))
+    forward = table(BACKWARD[form])
+    text = "\n".join([header, *reversed(rows)])
+    assert forward.choice.is_dated
+    with pytest.raises(DataError, match="newest"):  # a stream cannot be turned around
+        find_table(text.encode().splitlines(keepends=True))
+    turned = table(text)
+    assert any("newest row" in note for note in turned.notes)
+    expected, found = parts(forward), parts(turned)
+    assert [row.numbers for row in found] == [row.numbers for row in expected]
+    assert [row.line for row in found] == [*range(101, 1, -1)]
 
 
 def test_a_header_of_old_windows_is_read() -> None:

@@ -197,3 +197,24 @@ UNREADABLE = {
 def test_what_cannot_be_read_is_called_by_its_name(what: str) -> None:
     with pytest.raises(DataError, match=what):
         open_table(io.BytesIO(UNREADABLE[what]))
+
+
+def test_a_pipe_that_begins_with_its_newest_row_is_turned_too() -> None:
+    class Pipe:
+        """Lines that can be read once."""
+
+        def __init__(self, text: str):
+            self._file = io.BytesIO(text.encode())
+
+        def readline(self, size: int, /) -> bytes:
+            return self._file.readline(size)
+
+    rows = [f"{1_700_000_000 - 60 * i},{i % 7}" for i in range(1000)]
+    rows[600] += "x" * 70_000
+    found = open_table(Pipe("\ufefftime,v\n" + "\n".join(rows)))
+    read = list(found.rows())
+    assert [row.line for row in read] == [*range(1001, 1, -1)]
+    assert [row.line for row in read if isinstance(row, BadRow)] == [602]
+    first = read[0]
+    assert isinstance(first, SensorsRow) and isinstance(first.parts[0][1], Row)
+    assert first.parts[0][1].numbers == (1_700_000_000 - 60 * 999, 999 % 7)
