@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgefold.runtime.files import write_atomic
+from edgefold.runtime.files import require_stdout, write_atomic
 
 
 @contextmanager
@@ -37,6 +37,7 @@ def stdout_for_records(args: argparse.Namespace) -> Iterator[None]:
     if len(named) > 1:
         args.usage_error(f"--{' and --'.join(named)} cannot share standard output")
     sys.stdout.flush()
+    require_stdout()
     stdout = os.dup(1)
     os.dup2(2, 1)  # libraries in C print there as well
     setattr(args, named[0], Path(f"/dev/fd/{stdout}"))

@@ -19,11 +19,17 @@ def ensure_streams() -> None:
     """Open the null device for a closed standard stream; print `?` for unknown characters.
 
     A closed descriptor 0, 1 or 2 would be taken by the next file opened, and what any library then
-    prints would be written into that.
+    prints would be written into that. In place of a closed stdout the null device is only readable,
+    so that predictions and records that should go there are not lost silently.
     """
+    has_stdout = is_open(1)
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
+    if not has_stdout:
+        handle = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(handle, 1)
+        os.close(handle)
     sys.stdin = sys.stdin or _null("r")
     sys.stdout = sys.stdout or _null("w")
     sys.stderr = sys.stderr or _null("w")
@@ -31,6 +37,15 @@ def ensure_streams() -> None:
     lacking = ("strict", "surrogateescape")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in lacking:
         sys.stdout.reconfigure(errors="replace")
+
+
+def is_open(descriptor: int) -> bool:
+    """Return whether the number of a descriptor stands for an open file."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _null(mode: str) -> io.TextIOWrapper:

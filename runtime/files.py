@@ -14,6 +14,7 @@ nobody.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -150,6 +151,18 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def require_stdout() -> None:
+    """Raise OutputError if the process's standard output is closed or cannot be written."""
+    try:
+        if fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    except OSError as error:
+        raise OutputError(
+            "standard output is closed, so nothing can be written there; leave it open, or name a "
+            "file."
+        ) from error
 
 
 def try_lock(handle: int) -> bool:

@@ -57,7 +57,7 @@ def load_class(spec: str) -> type[Any]:
             raise ModelError(
                 f"there is no module {error.name}; is {source} installed, or in this folder?"
             ) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise failure_of(f"loading {source}", error, path) from error
     cls = getattr(module, name, None)
     if not inspect.isclass(cls):
@@ -87,7 +87,14 @@ def load_registered(
         )
     cls = load_class(registry.get(name, name))
     if not issubclass(cls, base):
-        raise ModelError(f"{name} is not a {base.__name__}; derive the class from it.")
+        place, page = base.__module__, ""
+        if kind == "model":
+            place, page = "edgefold.train", "; docs/your-own-model.md shows one"
+        how = f"from {place} import {base.__name__}"
+        raise ModelError(
+            f"{name} is not a {base.__name__}; derive the class from it: `{how}`, then "
+            f"`class {cls.__name__}({base.__name__}):`{page}."
+        )
     return cls
 
 
@@ -213,7 +220,7 @@ def blamed(what: str, *names: str | None) -> Iterator[None]:
         raise
 
 
-def failure_of(what: str, error: Exception, path: Path) -> ModelError:
+def failure_of(what: str, error: BaseException, path: Path) -> ModelError:
     """Return a ModelError for an error of a user's file, with the line of the file that failed.
 
     Args:

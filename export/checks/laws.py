@@ -71,7 +71,7 @@ class Law:
             outcome, detail = SKIPPED, str(reason)
         except (CheckFailedError, EdgefoldError) as failure:
             outcome, detail = FAILED, str(failure)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a model's sys.exit() would end the checks
             outcome, detail = FAILED, explained(error)
         return Verdict(f"{subject.name}: {self.name}", outcome, detail)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.files import try_lock
+from edgefold.runtime.files import require_stdout, try_lock
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.loop.read_bytes import SEAM_BYTES
 from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
@@ -123,8 +123,12 @@ class OutputFile:
             if place is None or place == "-" or self.is_special:
                 raise OutputError(f"{self.name} has no parts that could be finished; name a file.")
             place = os.path.realpath(place)  # a link stays one, and names the part in work
-        if place is None or place == "-":
-            self._fd = -1 if place is None else sys.stdout.fileno()
+        if place is None:
+            self._fd = -1
+            return
+        if place == "-":
+            require_stdout()
+            self._fd = sys.stdout.fileno()
             return
         create = os.O_CREAT | (0 if force else os.O_EXCL)
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from edgefold.cli.exit_codes import ExitCode
 
 COMMAND = [sys.executable, "-m", "edgefold.cli.main"]
 SHORT = ["--updates", "20", "--queries", "20", "--energy-seconds", "0.1"]
@@ -94,3 +97,20 @@ def test_a_socket_takes_the_record_as_sshd_hands_one_over(bundles: Path) -> None
         ours.setblocking(True)
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_what_a_closed_stdout_should_get_is_not_lost_silently(
+    command: str, tiny_bundle: Path, points_csv: Path
+) -> None:
+    words = ["--input", points_csv, "--output", "-"] if command == "run" else ["--json", "-"]
+    done = subprocess.run(
+        [*COMMAND, command, tiny_bundle, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=lambda: os.close(1),
+    )
+    assert done.returncode == ExitCode.MACHINE
+    assert "standard output is closed" in done.stderr

@@ -7,7 +7,8 @@ import safetensors.torch
 import torch
 
 from edgefold.runtime.errors import CheckpointError, ModelError
-from edgefold.train.load import load_class, load_weights, parse_settings
+from edgefold.train.contract import StreamingModel
+from edgefold.train.load import load_class, load_registered, load_weights, parse_settings
 
 MODEL = """
 from dataclasses import dataclass
@@ -63,11 +64,13 @@ def test_a_class_is_loaded_from_an_installed_module() -> None:
         ("{folder}/wrong.py:Mine", "wrong.py:3: SyntaxError"),
         ("{folder}/raises.py:Mine", "raises.py:2: ZeroDivisionError"),
         ("{folder}/imports.py:Mine", "imports.py:1: ModuleNotFoundError"),
+        ("{folder}/leaves.py:Mine", "leaves.py:3: SystemExit"),
     ],
 )
 def test_what_does_not_load_is_told_with_its_line(folder: Path, spec: str, told: str) -> None:
     (folder / "wrong.py").write_text("\n\nclass Mine(:\n")
     (folder / "raises.py").write_text("\n1 / 0\n")
+    (folder / "leaves.py").write_text("import sys\n\nsys.exit(0)\n")
     (folder / "imports.py").write_text("import no_such_module_at_all\n")
     with pytest.raises(ModelError, match=told):
         load_class(spec.format(folder=folder))
@@ -101,3 +104,10 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
         load_weights(model, path)
     with pytest.raises(CheckpointError, match="no file"):
         load_weights(model, tmp_path / "missing.safetensors")
+
+
+def test_a_class_that_is_no_model_learns_how_to_become_one(folder: Path) -> None:
+    with pytest.raises(ModelError) as refused:
+        load_registered("model", f"{folder}/mine.py:Mine", {}, StreamingModel)
+    assert "from edgefold.train import StreamingModel" in str(refused.value)
+    assert "docs/your-own-model.md" in str(refused.value)

@@ -90,7 +90,7 @@ def create_model(
             model.config = settings
             return model.eval()
         return cls(dataclasses.replace(base, **settings)).eval()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if name in MODELS and isinstance(error, ValueError):  # the model's own check of a setting
             raise ModelError(f"{name}: {error}.") from error
         place = Path(inspect.getsourcefile(cls) or "")

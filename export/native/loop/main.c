@@ -5,13 +5,18 @@
 
 #include "program.h"
 
-/* A closed descriptor 0, 1 or 2 would be taken by the next file that is opened. */
+/* A closed descriptor 0, 1 or 2 would be taken by the next file that is opened. In place of a
+   closed 1 the null device is only readable, so that predictions are not lost silently. */
 static void open_standard_streams(void)
 {
+    bool has_output = fcntl(1, F_GETFD) >= 0;
     int fd;
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= 2);
     if (fd > 2) close(fd);
+    if (has_output || (fd = open("/dev/null", O_RDONLY)) < 0) return;
+    dup2(fd, 1);
+    close(fd);
 }
 
 static void require_columns(void)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from edgefold.export.checks.laws import CHECKS, FAILED, PASSED, SKIPPED, Verdict
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
-from edgefold.export.checks.verification import verify
+from edgefold.export.checks.verification import telling_streams, verify
 from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.runtime.predictions import Categorical
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
@@ -89,6 +89,31 @@ class Grows(Sound):
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         return super().query(cache | {"n": cache["n"][:, -1:]}, x)
+
+
+class LayersFirst(Sound):
+    """As torch.nn.GRU keeps its state: the first axis is that of layers, and there are two."""
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        like = self.embed.weight
+        return {"h": like.new_zeros(2, n_streams, 8)}
+
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        h = torch.tanh(0.9 * state["h"] + self.embed(torch.cat([x, y], -1)))
+        return {"h": torch.stack([h[0], h[1] + h[0]])}
+
+    condition = StreamingModel.condition
+    forward = StreamingModel.forward
+
+    def query(self, cache: Cache, x: Tensor) -> Prediction:
+        mean = cache["h"][-1][:, None].expand(-1, x.shape[1], -1)
+        told, spread = self.head(torch.cat([mean, x], -1)).chunk(2, -1)
+        return {"mean": told, "std": torch.exp(spread)}
+
+
+class Leaves(Sound):
+    def update(self, state: State, x: Tensor, y: Tensor) -> State:
+        raise SystemExit(0)
 
 
 class Widens(Sound):
@@ -223,6 +248,8 @@ def test_a_sound_model_keeps_every_law() -> None:
     [
         (Counts, PURE, "n_seen"),
         (Raises, PURE, "test_verify.py:"),
+        (Leaves, PURE, "SystemExit"),
+        (Leaves, FIXED, "SystemExit"),
         (Grows, PURE, "(2, 2)"),
         (StartsEmpty, EMPTY, "initial_state()"),
         (NegativeStd, EMPTY, "std is not positive"),
@@ -298,3 +325,15 @@ def test_class_scores_are_drawn_as_numbers_of_classes() -> None:
             return {"scores": torch.cat([told["mean"], told["std"]], -1)}
 
     assert verdict(Scores(), FIXED).verdict == PASSED
+
+
+def test_a_state_whose_first_axis_is_that_of_layers_is_refused() -> None:
+    assert telling_streams(LayersFirst(), 2) == 3
+    report = verify(LayersFirst().eval(), Sizes(8, 4, 2), 40)
+    assert report.rows[0].verdict == FAILED
+    assert "(2, 3, 8)" in report.rows[0].detail
+
+
+def test_a_model_that_ends_python_fails_every_check_that_calls_it() -> None:
+    report = verify(Leaves().eval(), Sizes(8, 4, 2), 40)
+    assert not report.passed and "SystemExit" in report.rows[0].detail

@@ -65,6 +65,15 @@ def test_a_snapshot_is_kept_and_locked_where_its_links_end(
     assert sorted(os.listdir(below)) == ["kept", "kept.lock", "second"]
 
 
+def test_predictions_for_a_closed_standard_output_are_not_lost_silently(
+    echo: Program, words: list[str]
+) -> None:
+    words[3] = "-"
+    ended = echo.run(*words[:4], preexec_fn=lambda: os.close(1))
+    assert ended.code == 6
+    assert "Bad file descriptor" in ended.errors
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_an_output_that_loses_its_name_ends_the_run(
     echo: Program, words: list[str], tmp_path: Path, is_replaced: bool
