@@ -15,6 +15,7 @@ from typing import Any
 
 from edgefold.export.bundle_files import BundleWriter, ExportSubject, new_folder, scaling_of
 from edgefold.export.checks.parity import GoldenRecording, ParityRow, draw_stream, record, shortened
+from edgefold.export.graphs.portable import portable
 from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
 from edgefold.export.precision.accuracy_loss import likelihood_change
@@ -150,7 +151,7 @@ def write_graphs(
     folder: Path, graphs: StepGraphs, subject: ExportSubject, recording: GoldenRecording
 ) -> BundleWriter:
     """Write graphs and the whole golden stream as a bundle that can be opened."""
-    writer = BundleWriter(folder, subject, graphs)
+    writer = BundleWriter(folder, subject, portable(graphs))
     writer.write_manifest(recording.golden, {"name": "float32"})
     return writer
 

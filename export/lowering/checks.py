@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,13 +153,18 @@ def require_row_places(
 def default_finite(written: Mapping[str, Tensor]) -> Tensor | None:
     """Return a number for each stream, (B,): 0 if the small float tensors of a step are finite.
 
-    Otherwise it is NaN; without float tensors None is returned. Each value is multiplied by 0
-    first, so that large ones cannot add up to infinity.
+    Otherwise it is infinite; without float tensors None is returned. Each number is compared with
+    infinity. A product with 0 would say the same, but TensorRT may take `0 * x` for 0, unless it
+    builds with STRICT_NANS, which version 10.3 does not have.
     """
     floats = sorted((t for t in written.values() if t.is_floating_point()), key=Tensor.numel)
     room, chosen = CHECKED_ELEMENTS, list[Tensor]()
     for tensor in floats:
         room -= tensor.numel()
         if room >= 0 or not chosen:
-            chosen.append((tensor.flatten(1) * 0).float())
-    return torch.cat(chosen, 1).sum(1) if chosen else None
+            chosen.append(tensor.flatten(1))
+    if not chosen:
+        return None
+    widest = max((tensor.dtype for tensor in chosen), key=lambda dtype: dtype.itemsize)
+    numbers = torch.cat([tensor.to(widest) for tensor in chosen], 1)
+    return torch.where(numbers.abs() < math.inf, 0.0, math.inf).sum(1)

@@ -24,6 +24,7 @@ from edgefold.export.native.program.bounds import outside
 from edgefold.export.native.program.c_loops import statement_text
 from edgefold.export.native.program.c_words import model_identifier
 from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.extremes import with_extremes
 from edgefold.export.native.program.head_loops import nested
 from edgefold.export.native.program.lowering import c_name, lowered
 from edgefold.export.native.program.statements import joined, needed_only, planned, with_locals
@@ -149,7 +150,7 @@ def write_function(
         while text in {other.name for other in arguments.values()}:
             text += "_"
         arguments[t.name] = Buffer(text, t.dtype, math.prod(t.shape), "argument")
-    program = lowered(model, arguments, constants, RULES)
+    program = lowered(with_extremes(model), arguments, constants, RULES)
     statements = with_locals(joined(needed_only(program.statements)))
     if place := outside(statements):
         raise ExportError(

@@ -56,6 +56,10 @@ static inline float edgefold_min(float x, float y) {
     return x == x ? smaller : x;
 }
 
+/* The larger number, but NaN only if x is; so is edgefold_below. Each is one instruction. */
+static inline float edgefold_above(float x, float bound) { return x < bound ? bound : x; }
+static inline float edgefold_below(float x, float bound) { return x > bound ? bound : x; }
+
 /* -1, 0 or 1. */
 static inline float edgefold_sign(float x) {
     return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : x);

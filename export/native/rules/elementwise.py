@@ -35,6 +35,9 @@ def _chain(template: str) -> Rule:
     return rule
 
 
+_above, _below = _chain("edgefold_above({0}, {1})"), _chain("edgefold_below({0}, {1})")
+
+
 def _by_type(whole: Rule, floats: Rule) -> Rule:
     def rule(lowering: Lowering) -> None:
         (floats if lowering.dtype.startswith("float") else whole)(lowering)
@@ -197,9 +200,11 @@ def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
 
 
 ELEMENTWISE: dict[str, Rule] = {
+    "Above": _by_type(integers("edgefold_max_int({0}, {1})", 1), _above),
     "Abs": _by_type(integers("edgefold_abs_int({0})", 1), elementwise("fabsf({0})", 1)),
     "Add": _wrapping("+"),
     "And": elementwise("((int){0} & (int){1})", 1),
+    "Below": _by_type(integers("edgefold_min_int({0}, {1})", 1), _below),
     "Cast": _cast,
     "Clip": _clip,
     "DequantizeLinear": with_attributes(_dequantize, block_size=0),
