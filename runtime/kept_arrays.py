@@ -7,12 +7,14 @@ arrays of a part, such as a history before a gap <──>  the same arrays, thei
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
+
+Numbers = TypeVar("Numbers", bound="KeptNumbers")
 
 
 class KeptNumbers:
@@ -21,10 +23,21 @@ class KeptNumbers:
     A class lists the names of these attributes in `KEPT`. Each attribute is a number, a list of
     numbers whose length never changes, or another `KeptNumbers`. A restored number has the type
     that it has in a new object: an int stays an int.
+
+    A class replaces its lists and never changes them in place, so that copies may share them.
+    `PARTS` names the attributes that are `KeptNumbers`, which each copy has of its own.
     """
 
-    __slots__ = ()
     KEPT: ClassVar[Sequence[str]] = ()
+    PARTS: ClassVar[Sequence[str]] = ()
+
+    def copy(self: Numbers) -> Numbers:
+        """Return a copy; a change of one of the two does not change the other."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        for name in self.PARTS:
+            setattr(other, name, getattr(self, name).copy())
+        return other
 
     def numbers(self) -> Array:
         """Return the attributes' numbers in the order of `KEPT`, as float64 of shape (n,)."""

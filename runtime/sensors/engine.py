@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.kept_arrays import as_part, part_of, require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES, is_scored
@@ -66,6 +66,15 @@ class ScoredRow:
         return self.is_known and self.value == self.value
 
 
+class _Changed(NamedTuple):
+    """Holds what the attributes of a `SensorEngine` become by a row."""
+
+    feed: SensorFeed
+    watch: Watch
+    scores: ScoreCounts
+    ahead: SlotsAhead | None
+
+
 class SensorEngine:
     """Serves one sensor with the general model, in memory of a fixed size.
 
@@ -84,6 +93,7 @@ class SensorEngine:
         self.rate, self.ahead = rate, ahead
         self.feed, self.scores = SensorFeed(kind.longest_season), ScoreCounts()
         self._watch = Watch(rate)
+        self._changed: _Changed | None = None  # what the row in work makes of these
         levels = kind.levels
         self._low, self._middle, self._high = (
             min(range(len(levels)), key=lambda place: abs(levels[place] - level))
@@ -113,63 +123,66 @@ class SensorEngine:
             DataError: The row is refused, or there is no memory for a new sensor; nothing changed.
             BackendError, StepRefusedError: The step failed; nothing changed.
         """
-        feed = self.feed
-        x = feed.rows(time, value, dated)
-        states.turn_to(name)
-        prediction = states.stream.step(x) if len(x) == 1 else self._step_through(states, x)
-        feed.commit()
-        tensors = prediction.tensors
-        quantiles = tensors["quantiles"].ravel().tolist()
-        log_density, p_value = tensors["log_density"].item(), tensors["p_value"].item()
-        verdict = self._watch.see(value, p_value, quantiles, log_density, feed.n_missing)
-        if value == value:
-            is_known = is_scored(log_density, p_value)
-            self._count(value, is_known, quantiles, verdict.alarm)
-        else:
-            is_known = states.stream.n_points > FIRST_SLOTS and n_values >= FIRST_VALUES
-        if self.ahead is not None:
-            self.ahead.keep(prediction, value, x[-1], states.stream.n_points)
-        return ScoredRow(
-            time,
-            value,
-            is_known,
-            tensors["mean"].item(),
-            quantiles,
-            log_density,
-            p_value,
-            feed.n_missing,
-            int(x[-1, 2]),
-            verdict.alarm,
-            verdict.event,
-        )
+        states.settle()
+        x = self.feed.rows(time, value, dated)
+        ahead = None if self.ahead is None else self.ahead.copy()
+        scored: list[ScoredRow] = []
 
-    def _step_through(self, states: NamedStates, x: FloatArray) -> Prediction:
-        """Step the model once for each missing row before a row, and then for the row.
+        def prepare(slot: int, prediction: Prediction) -> None:
+            n_points = states.stream.n_points + 1  # with this slot, which is learned next
+            if slot == len(x) - 1:
+                is_usual = n_points > FIRST_SLOTS and n_values >= FIRST_VALUES
+                scored.append(self._score(time, value, prediction, int(x[-1, 2]), is_usual, ahead))
+                if ahead is not None:
+                    ahead.keep(prediction, value, x[-1], n_points)
+            elif ahead is not None:
+                ahead.keep_season(prediction, int(x[slot, 2]), n_points)
 
-        If a step fails, the state is as before all of them.
+        states.learn(name, x, prepare, self.finish)
+        return scored[0]
+
+    def _score(
+        self,
+        time: float,
+        value: float,
+        prediction: Prediction,
+        season: int,
+        is_usual: bool,
+        ahead: SlotsAhead | None,
+    ) -> ScoredRow:
+        """Score a row, and compute what `finish` makes of this object's attributes.
 
         Args:
-            states: The states of all sensors, with this sensor's as the present one.
-            x: The model's inputs (n, 4), one for each step.
+            time: The row's time.
+            value: The row's value; NaN if it is missing.
+            prediction: What the model forecast of the row.
+            season: The season's length in slots.
+            is_usual: Whether enough rows came before, so that a row without a value has a forecast.
+            ahead: What `ahead` becomes.
         """
-        stream, ahead = states.stream, self.ahead
-        states.hold()
-        try:
-            for n in range(len(x)):
-                prediction = stream.step(x[n : n + 1])
-                if ahead is not None and n < len(x) - 1:
-                    ahead.keep_season(prediction, int(x[n, 2]), stream.n_points)
-        except BaseException:
-            states.put_back()
-            raise
-        return prediction
+        n_missing, tensors = self.feed.n_missing, prediction.tensors
+        quantiles = tensors["quantiles"].ravel().tolist()
+        log_density, p_value = tensors["log_density"].item(), tensors["p_value"].item()
+        watch, scores = self._watch.copy(), self.scores.copy()
+        verdict = watch.see(value, p_value, quantiles, log_density, n_missing)
+        is_known = is_usual
+        if value == value:
+            is_known = is_scored(log_density, p_value)
+            if is_known:
+                low, middle, high = (quantiles[at] for at in (self._low, self._middle, self._high))
+                scores.forecast(value, low, middle, high)
+            scores.row(value, n_missing, verdict.alarm)
+        self._changed = _Changed(self.feed.prepared(), watch, scores, ahead)
+        return ScoredRow(
+            *(time, value, is_known, tensors["mean"].item(), quantiles, log_density, p_value),
+            *(n_missing, season, verdict.alarm, verdict.event),
+        )
 
-    def _count(self, value: float, is_known: bool, quantiles: list[float], is_alarm: bool) -> None:
-        scores = self.scores
-        if is_known:
-            low, middle, high = (quantiles[at] for at in (self._low, self._middle, self._high))
-            scores.forecast(value, low, middle, high)
-        scores.row(value, self.feed.n_missing, is_alarm)
+    def finish(self) -> None:
+        """Make the changes of the row that the model has learned; a second call changes nothing."""
+        assert self._changed is not None
+        feed, self._watch, self.scores, self.ahead = self._changed
+        self.feed.take(feed)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep; their names and shapes never change."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import numpy as np
 
@@ -126,12 +126,17 @@ def place_of(horizon: Horizon, horizons: tuple[int, ...]) -> int:
     Raises:
         ValueRefusedError: The prediction does not have this horizon.
     """
-    if horizon == "season":
+    if isinstance(horizon, str) and horizon == "season":
         return len(horizons)
-    if horizon not in horizons:
+    if not is_whole(horizon) or horizon not in horizons:
         listed = ", ".join(map(str, horizons))
-        raise ValueRefusedError(f"ahead() got {horizon!r}; give {listed} or 'season'.")
+        raise ValueRefusedError(f"ahead() got {horizon!r:.40}; give {listed} or 'season'.")
     return horizons.index(horizon)
+
+
+def is_whole(number: object) -> TypeGuard[int]:
+    """Return whether an argument is a whole number of Python or numpy; True and False are none."""
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def distribution(mean: float, quantiles: FloatArray, is_known: bool = True) -> Distribution:

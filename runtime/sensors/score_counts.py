@@ -81,6 +81,13 @@ class ScoreCounts:
         self.error += abs(value - middle)
         self.change += abs(value - self.newest)
 
+    def copy(self) -> ScoreCounts:
+        """Return a copy; a change of one of the two does not change the other."""
+        return ScoreCounts(
+            *(self.n_forecast, self.n_within_90, self.error, self.change),
+            *(self.n_alarms, self.n_gaps, self.n_missing, self.newest),
+        )
+
     def to_array(self) -> Array:
         """Return all attributes, in their order, as one array of 8 numbers for a snapshot."""
         return np.array([getattr(self, f.name) for f in fields(self)])

@@ -3,14 +3,19 @@
 Several sensors share one opened bundle; each has a clock, a season and a state of its own. The
 module `edgefold.runtime.sensors.engine` takes each row; this module adds the times that programs
 have, the forecasts of later slots, and files.
+
+Only one call runs at a time, as with `Stream` (`edgefold.runtime.stream.call_guard`). A call that
+was refused, failed or was interrupted has learned all of its row or nothing
+(`edgefold.runtime.stream.named_states`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +25,7 @@ from edgefold.runtime.errors import DataError, SnapshotError, ValueRefusedError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
-from edgefold.runtime.sensors.engine import SensorEngine
+from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
 from edgefold.runtime.sensors.forecasts import (
     NO_SEASON,
     UNKNOWN,
@@ -29,6 +34,7 @@ from edgefold.runtime.sensors.forecasts import (
     Horizon,
     Path,
     distribution,
+    is_whole,
     place_of,
     require_sensors,
 )
@@ -36,7 +42,9 @@ from edgefold.runtime.sensors.pandas_tables import run_frame
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.sensors.slots_ahead import SlotsAhead
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, number_of, seconds_of
+from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
+from edgefold.runtime.stream.snapshot import read_snapshot
 from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
@@ -48,6 +56,12 @@ FULL = "there are {n:,} sensors already; is it a name at all?"
 class TimedEngine(SensorEngine):
     """Serves one sensor, remembers the kind of its times, and keeps its forecasts of later slots.
 
+    Args:
+        prediction: The prediction kind of the bundle.
+        rate: The share of sound rows that may be alarms.
+        name: The sensor's name.
+        known: The engines of all sensors by name; this one is added with its first row.
+
     Attributes:
         kind: The kind of the sensor's times: "dates", "numbers", or "rows" if rows have no times;
             None before the first row.
@@ -56,10 +70,32 @@ class TimedEngine(SensorEngine):
 
     ahead: SlotsAhead
 
-    def __init__(self, prediction: SensorForecast, rate: float):
+    def __init__(
+        self,
+        prediction: SensorForecast,
+        rate: float,
+        name: str,
+        known: dict[str, TimedEngine],
+    ):
         super().__init__(prediction, rate, SlotsAhead(prediction))
+        self._name, self._known = name, known
         self.kind: Kind | None = None
         self.n_rows = 0
+        self._row: tuple[Kind | None, int] = (None, 0)
+
+    def take(self, states: NamedStates, time: Any, value: float, dated: bool | None) -> ScoredRow:
+        """Score and learn a row; `time` and `dated` are those of `Sensors.step`, as its errors."""
+        kind = self.kind or kind_of(time, dated)
+        seconds = seconds_of(time, kind, self.n_rows)
+        self._row = kind, self.n_rows + 1
+        n_values = self.ahead.n_values
+        return self.step(states, self._name, seconds, value, kind == "dates", n_values)
+
+    def finish(self) -> None:
+        """Make the changes of the row that the model has learned; a second call changes nothing."""
+        super().finish()
+        self.kind, self.n_rows = self._row
+        self._known[self._name] = self
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep; their names and shapes never change."""
@@ -77,7 +113,14 @@ class TimedEngine(SensorEngine):
         self.kind, self.n_rows = KINDS[kind], n_rows
 
 
-class Sensors:
+class _All(NamedTuple):
+    """Holds all sensors; `Sensors.restore` replaces it as a whole."""
+
+    states: NamedStates
+    engines: dict[str, TimedEngine]
+
+
+class Sensors(OneCaller):
     """Serves sensors with the opened general model; use it as a context manager, or call `close`.
 
         with Sensors.open() as sensors:
@@ -88,14 +131,20 @@ class Sensors:
     nothing. The argument `sensor` of the methods names one of several sensors; each new name begins
     a stream of its own. A slot is one place in the even sequence of times in which the rows of a
     sensor come; a missing row leaves its slot empty.
+
+    Several threads may call one after the other. A call while another one runs, also from a
+    signal's handler, raises BusyError and changes nothing. An error or Ctrl-C in the middle of a
+    call leaves each row either learned as a whole or not at all.
     """
+
+    called = "Sensors"
 
     def __init__(self, stream: Stream, false_alarms: float = 1e-4):
         """Serve sensors with an open stream; programs call `Sensors.open` instead."""
-        self._stream, self._rate = stream, false_alarms
+        super().__init__()
+        self._stream, self._rate = stream, _require_rate(false_alarms)
         self._prediction = require_sensors(stream.manifest)
-        self._states = NamedStates(stream, MOST_SENSORS, FULL)
-        self._engines: list[TimedEngine] = []  # of each name that has come
+        self._all = _All(NamedStates(stream, MOST_SENSORS, FULL), {})
 
     @classmethod
     def open(
@@ -118,10 +167,9 @@ class Sensors:
         Raises:
             BundleError: There is no bundle, or it holds another model.
             BackendError: The backend does not open.
-            ValueRefusedError: `false_alarms` is not above 0 and at most 0.1.
+            ValueRefusedError: `false_alarms` is not a number above 0 and at most 0.1.
         """
-        if not 0 < false_alarms <= 0.1:
-            raise ValueRefusedError(f"false_alarms is {false_alarms}; give a share such as 1e-4.")
+        _require_rate(false_alarms)
         path = shipped_bundle() if bundle is None else bundle
         stream = Stream.open(path, backend, threads, engine=engine)
         try:
@@ -137,13 +185,24 @@ class Sensors:
         self.close()
 
     def close(self) -> None:
-        """Release the model; a second call does nothing."""
+        """Release the model; a second call does nothing.
+
+        Raises:
+            BackendError: Something could not be released; everything else was.
+            BusyError: Another thread's call is running; nothing was released.
+        """
+        if not self._closed:
+            self._release()
+
+    @one_call
+    def _release(self) -> None:
+        self._closed = "these Sensors were closed; open them again with Sensors.open()."
         self._stream.close()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all sensors that have sent a row; "" is the one without a name."""
-        return self._states.names
+        return self._all.states.names
 
     @property
     def horizons(self) -> tuple[int, ...]:
@@ -158,48 +217,49 @@ class Sensors:
         """Return a report that says which backend runs, and why better ones do not."""
         return self._stream.backend_report
 
+    @one_call
     def feed(self, sensor: str = "") -> SensorFeed:
         """Return the object with a sensor's season (in slots), its pace (in seconds) and notes."""
         return self._known(sensor).feed
 
     # One row -------------------------------------------------------------------------------------
 
+    @one_call
     def step(
         self, time: Any, value: float | None, sensor: str = "", dated: bool | None = None
     ) -> Forecast:
         """Score a row by the forecast made before it, learn it, and forecast the slots after it.
 
         Args:
-            time: The row's time: seconds, a `datetime`, a `numpy.datetime64` or a Timestamp of
-                pandas; None if the rows of this sensor have no times and come evenly.
+            time: The row's time: a number, a text with a number or a date, a `datetime`, a
+                `numpy.datetime64` or a Timestamp of pandas; None if the rows of this sensor have no
+                times and come evenly.
             value: The measured value; None or NaN if it is missing.
             sensor: The sensor's name, if there are several.
             dated: Whether a time that is a number is a date in seconds since 1970. None: it is if
                 the first one lies between 1985 and 2128.
 
         Raises:
-            DataError: The row is refused, or its value is not a number or is beyond 1e30; nothing
-                changed, and a name that has had no row before is still unknown.
+            DataError: The row is refused, its value is not a number or is beyond 1e30, or the name
+                is not a text; nothing changed, and a name that has had no row before is still
+                unknown.
             BackendError, StepRefusedError: The step failed; nothing changed.
+            BusyError: Another call is running; nothing changed.
         """
+        return self._step(time, value, sensor, dated)
+
+    def _step(
+        self, time: Any, value: float | None, sensor: str = "", dated: bool | None = None
+    ) -> Forecast:
         measured = number_of(value)
         engine = self._find(sensor)
         if engine is None:
-            engine = TimedEngine(self._prediction, self._rate)
-        kind = engine.kind or kind_of(time, dated)
-        seconds = seconds_of(time, kind, engine.n_rows)
-        try:
-            row = engine.step(
-                self._states, sensor, seconds, measured, kind == "dates", engine.ahead.n_values
-            )
-        finally:
-            if self._states.n > len(self._engines):  # the name is new, and has a slot now
-                self._engines.append(engine)
-        engine.kind, engine.n_rows = kind, engine.n_rows + 1
+            engine = TimedEngine(self._prediction, self._rate, sensor, self._all.engines)
+        row = engine.take(self._all.states, time, measured, dated)
         own = Distribution(row.mean, *row.quantiles) if row.is_known else UNKNOWN
         return Forecast(
             *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
-            time=seconds,
+            time=row.time,
             value=measured,
             log_density=row.log_density,
             p_value=row.p_value,
@@ -208,20 +268,26 @@ class Sensors:
             n_missing=row.n_missing,
             season=row.season,
             _horizons=self.horizons,
-            _ahead=engine.ahead.copy_known(self._stream.n_points),
+            _ahead=engine.ahead.known(self._stream.n_points),
         )
 
     # The slots to come ---------------------------------------------------------------------------
 
+    @one_call
     def ahead(self, horizon: Horizon = 1, sensor: str = "") -> Distribution:
         """Return the forecast for `horizon` slots (row intervals) after the newest row.
 
         `horizon` is one of `horizons` or "season"; `sensor` is the sensor's name.
+
+        Raises:
+            DataError: No row of this sensor has come.
+            ValueRefusedError: The horizon is another one; `path` gives those between.
         """
-        known = self._turn_to(sensor).ahead.copy_known(self._stream.n_points)
+        known = self._turn_to(sensor).ahead.known(self._stream.n_points)
         at = place_of(horizon, self.horizons)
         return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
+    @one_call
     def path(self, horizon: int, sensor: str = "") -> Path:
         """Forecast the next `horizon` slots (times when rows are due); the state does not change.
 
@@ -235,12 +301,16 @@ class Sensors:
             sensor: The sensor's name, if there are several.
 
         Raises:
-            ValueRefusedError: `horizon` is outside this range.
+            DataError: No row of this sensor has come.
+            ValueRefusedError: `horizon` is outside this range, or not a whole number.
         """
         most = max(self._prediction.longest_season, NO_SEASON)
-        if not 1 <= horizon <= most:
-            raise ValueRefusedError(f"horizon is {horizon}; give a number of slots up to {most}.")
-        return self._turn_to(sensor).ahead.path(self._states, horizon)
+        if not (is_whole(horizon) and 1 <= horizon <= most):
+            raise ValueRefusedError(
+                f"horizon is {horizon!r:.40}; give a whole number of slots from 1 to {most}. A "
+                "season has feed(sensor).season slots."
+            )
+        return self._turn_to(sensor).ahead.path(self._all.states, int(horizon))
 
     # As river's forecasters ----------------------------------------------------------------------
 
@@ -254,7 +324,7 @@ class Sensors:
 
         It is NaN before the first rows.
         """
-        if horizon in self.horizons:
+        if is_whole(horizon) and horizon in self.horizons:
             return self.ahead(horizon, sensor).mean
         return float(self.path(horizon, sensor).mean[-1])
 
@@ -264,6 +334,7 @@ class Sensors:
 
     # Tables of pandas ----------------------------------------------------------------------------
 
+    @one_call
     def run(self, data: Any) -> Any:
         """Take a Series or a DataFrame of pandas row by row, and return the forecasts.
 
@@ -280,13 +351,19 @@ class Sensors:
         Raises:
             DataError: The data is not a table of pandas, or has no column of numbers.
         """
-        return run_frame(self.step, data)
+        return run_frame(self._step, data)
 
     # Several sensors, and files ------------------------------------------------------------------
 
     def _find(self, sensor: str) -> TimedEngine | None:
-        number = self._states.number_of(sensor)
-        return None if number is None else self._engines[number]
+        """Return the engine of a sensor, or None; end first what an interrupted call has begun."""
+        if not isinstance(sensor, str):
+            raise DataError(
+                f"the sensor's name is {sensor!r:.40} of type {type(sensor).__name__}; give a "
+                "text, such as 'roof'."
+            )
+        self._all.states.settle()
+        return self._all.engines.get(sensor)
 
     def _known(self, sensor: str) -> TimedEngine:
         engine = self._find(sensor)
@@ -298,32 +375,43 @@ class Sensors:
     def _turn_to(self, sensor: str) -> TimedEngine:
         """Make the state of a known sensor the present one of the stream; return its engine."""
         engine = self._known(sensor)
-        self._states.turn_to(sensor)
+        self._all.states.turn_to(sensor)
         return engine
 
+    @one_call
     def save(self, path: str | FilePath) -> None:
         """Write the states of all sensors to one file; raise the errors of `Stream.save`."""
-        names = np.frombuffer(json.dumps(self.names).encode(), np.uint8)
-        self._stream.save(path, {RECORD: names, **self._states.arrays(self._engines)})
+        states, engines = self._all
+        states.settle()
+        names = np.frombuffer(json.dumps(states.names).encode(), np.uint8)
+        arrays = states.arrays([engines[name] for name in states.names])
+        self._stream.save(path, {RECORD: names, **arrays})
 
+    @one_call
     def restore(self, path: str | FilePath) -> None:
         """Go on from a file that `save` wrote; raise the errors of `Stream.restore`.
 
         After an error, all sensors are as before.
         """
-        before = NamedStates(self._stream, 1, FULL)
-        before.turn_to("")
-        before.hold()
-        extra = self._stream.restore(path)
-        try:
-            names = _names_in(extra)
-            states = NamedStates(self._stream, MOST_SENSORS, FULL)
-            engines = [TimedEngine(self._prediction, self._rate) for _ in names]
-            states.load(extra, names, engines)
-        except BaseException:
-            before.put_back()
-            raise
-        self._states, self._engines = states, engines
+        manifest = self._stream.manifest
+        # The state of the stream itself is among those of the sensors, where it is checked.
+        extra = read_snapshot(FilePath(path), manifest, [t.name for t in manifest.state])[2]
+        names, engines = _names_in(extra), {}  # type: list[str], dict[str, TimedEngine]
+        for name in names:
+            engines[name] = TimedEngine(self._prediction, self._rate, name, engines)
+        states = NamedStates(self._stream, MOST_SENSORS, FULL)
+        states.load(extra, names, list(engines.values()))
+        self._all = _All(states, engines)
+
+
+def _require_rate(rate: float) -> float:
+    """Return a rate of false alarms; raise ValueRefusedError for one that no alarm can have."""
+    if not (isinstance(rate, Real) and 0 < rate <= 0.1):
+        raise ValueRefusedError(
+            f"false_alarms is {rate!r:.40}; give the share of sound rows that may be alarms as a "
+            "number above 0 and at most 0.1, such as 1e-4."
+        )
+    return float(rate)
 
 
 def _names_in(extra: Mapping[str, Array]) -> list[str]:

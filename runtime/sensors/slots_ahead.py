@@ -54,6 +54,26 @@ class SlotsAhead:
         self.following = np.zeros(4)
         self.season_slots = np.full(longest, -1, np.int64)
         self.season_forecasts = np.zeros((longest, 1 + n_levels), np.float32)
+        self._waiting: list[tuple[int, FloatArray]] = []  # slots that are not in the ring yet
+
+    def copy(self) -> SlotsAhead:
+        """Return a copy, which shares the ring of forecasts with this object.
+
+        Only one of the two may go on: forecasts one season ahead wait, and are written into the
+        ring when the next row comes or somebody reads it. Writing them twice changes nothing.
+        """
+        self._write()
+        other = SlotsAhead.__new__(SlotsAhead)
+        other.__dict__.update(self.__dict__)
+        other._waiting = []
+        return other
+
+    def _write(self) -> None:
+        """Write the forecasts that wait into the ring."""
+        for slot, forecast in self._waiting:
+            at = slot % len(self.season_slots)
+            self.season_slots[at] = slot
+            self.season_forecasts[at] = forecast
 
     def keep(self, prediction: Prediction, value: float, x: FloatArray, n_points: int) -> None:
         """Keep the forecasts of later slots that a row brought.
@@ -66,28 +86,26 @@ class SlotsAhead:
         """
         season = int(x[2])
         self.n_values += value == value
-        self.means[:] = prediction.ahead_mean[0]
-        self.quantiles[:] = prediction.ahead_quantiles[0]
-        self.following[2:] = season, (x[3] + 1) % max(season, 1)
+        # New arrays: the ones before may be in use, and a row is taken as a whole or not at all.
+        self.means = prediction.ahead_mean[0].astype(np.float64)
+        self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
+        self.following = np.array([0.0, 0.0, season, (x[3] + 1) % max(season, 1)])
         self.keep_season(prediction, season, n_points)
 
     def keep_season(self, prediction: Prediction, season: int, n_points: int) -> None:
         """Keep the forecast of the slot `season` slots (one season) after slot `n_points`."""
         if season and n_points >= FIRST_SLOTS:
-            slot = n_points + season
-            at = slot % len(self.season_slots)
-            self.season_slots[at] = slot
-            self.season_forecasts[at, 0] = prediction.ahead_mean[0, -1]
-            self.season_forecasts[at, 1:] = prediction.ahead_quantiles[0, -1]
+            forecast = np.append(prediction.ahead_mean[0, -1], prediction.ahead_quantiles[0, -1])
+            self._waiting.append((n_points + season, forecast))
 
-    def copy_known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return copies of `means` and `quantiles`; None while too few values have come.
+    def known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return `means` and `quantiles`, which never change; None while too few values have come.
 
         `n_points` is the number of slots that the state has learned.
         """
         if n_points < FIRST_SLOTS or self.n_values < FIRST_VALUES:
             return None
-        return self.means.copy(), self.quantiles.copy()
+        return self.means, self.quantiles
 
     def path(self, states: NamedStates, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots of the sensor whose state is the present one.
@@ -95,7 +113,7 @@ class SlotsAhead:
         All numbers are NaN while too few values have come.
         """
         n_points = states.stream.n_points
-        known = self.copy_known(n_points)
+        known = self.known(n_points)
         if known is None:
             return Path(
                 np.full(horizon, math.nan), np.full((horizon, self.quantiles.shape[1]), math.nan)
@@ -117,6 +135,7 @@ class SlotsAhead:
             first: The number of the first of these slots.
             n: How many slots follow each other.
         """
+        self._write()
         slots = np.arange(first, first + n)
         places = slots % len(self.season_slots)
         if n > len(self.season_slots) or (self.season_slots[places] != slots).any():
@@ -126,17 +145,15 @@ class SlotsAhead:
     def _roll_on(self, states: NamedStates, n: int) -> FloatArray:
         """Return the means (n,) of the next slots, each made from the forecasts before it."""
         rolled, row = np.empty(n), self.following.copy()
-        states.hold()
-        try:
+        with states.borrowed() as stream:
             for i in range(n):
-                rolled[i] = states.stream.step(row).mean[0, 0]
+                rolled[i] = stream.step(row).mean[0, 0]
                 row[3] = (row[3] + 1) % max(row[2], 1)
-        finally:
-            states.put_back()
         return rolled
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep for `load`."""
+        self._write()
         own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
         return {**own, "ahead_n_values": np.array([self.n_values], np.int64)}
 
@@ -150,5 +167,5 @@ class SlotsAhead:
                 "without it."
             )
         for name in ARRAYS:
-            getattr(self, name)[...] = arrays[f"ahead_{name}"]
-        self.n_values = n_values
+            setattr(self, name, arrays[f"ahead_{name}"].copy())
+        self.n_values, self._waiting = n_values, []

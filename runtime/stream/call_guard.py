@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
 from numpy.typing import ArrayLike
@@ -43,7 +43,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class OneCaller:
-    """Lets its methods that `one_call` decorates run only one at a time, until it is closed."""
+    """Lets its methods that `one_call` decorates run only one at a time, until it is closed.
+
+    Attributes:
+        called: What the object is called in messages.
+    """
+
+    called: ClassVar[str] = "stream"
 
     def __init__(self) -> None:
         self._closed = ""  # the reason why no call is taken any more
@@ -68,9 +74,9 @@ class OneCaller:
         while (other := self._inside.setdefault(0, mine)) is not mine:
             if _is_running(other):
                 raise BusyError(
-                    f"{call}() was called while another call of the same stream was running, in "
-                    "another thread or below a signal's handler; let one call end before the next "
-                    "begins, or open the bundle once for each thread."
+                    f"{call}() was called while another call of the same {self.called} was "
+                    "running, in another thread or below a signal's handler; let one call end "
+                    "before the next begins, or open the bundle once for each thread."
                 )
             while not (repair := self._repair).acquire(timeout=REPAIR_S):
                 if self._repair is repair:
@@ -84,7 +90,7 @@ class OneCaller:
     def _leave_to_the_parent(self, parent: int) -> None:
         self._inside, self._repair = {}, threading.Lock()
         self._closed = self._closed or (
-            f"this stream was opened in another process ({parent}), of which this one "
+            f"this {self.called} was opened in another process ({parent}), of which this one "
             f"({os.getpid()}) is a fork; open the bundle again after the fork."
         )
         # What is never released cannot hang at this process's end either.

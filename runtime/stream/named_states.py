@@ -5,22 +5,33 @@
 
 A slot is memory for one state. Slots are reserved at the start, or grow with the number of sensors.
 The caller keeps everything else of a sensor, and gives it to a snapshot together with the state.
+
+A row of a sensor may change the state by several steps of the model, and what the caller keeps. An
+error or Ctrl-C may end the call between any two lines. So `learn` notes first what it is about to
+do, and the note stays until all is done. `settle`, with which every call begins, reads it:
+
+    the model has learned all slots of the row  -> the caller's changes are made (again)
+    some of them                                -> the state is put back
+    none                                        -> nothing happened
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.stream.state_slots import StateSlots
 
 if TYPE_CHECKING:
+    from edgefold.runtime.predictions import Prediction
     from edgefold.runtime.stream.stream import Stream
 
 MOST_SENSORS = 10_000
@@ -41,6 +52,24 @@ class Keeper(Protocol):
         """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
 
 
+class _Begun(NamedTuple):
+    """Notes a change of the stream's state that has begun.
+
+    Attributes:
+        name: The name of the sensor, whose state is the stream's.
+        number: The number of its slot.
+        n_before: The number of points in the state before the change.
+        n_after: The number of points after it; -1 if the state is to be put back in any case.
+        finish: Function that makes the caller's changes, and may be called twice.
+    """
+
+    name: str
+    number: int
+    n_before: int
+    n_after: int
+    finish: Callable[[], None]
+
+
 class NamedStates:
     """Gives each sensor a slot, memory for its state, and exchanges it with the stream's state.
 
@@ -54,7 +83,8 @@ class NamedStates:
     def __init__(self, stream: Stream, most: int, limit: str, are_reserved: bool = False):
         self.stream, self.most, self._limit = stream, most, limit
         self._numbers: dict[str, int] = {}
-        self._present: int | None = None
+        self._present: int | None = None  # the stream's state; None if all states are in slots
+        self._begun: _Begun | None = None
         self._slots: StateSlots | None = None
         if are_reserved:
             self._slots = StateSlots(stream.manifest, most)
@@ -90,30 +120,91 @@ class NamedStates:
             DataError: The name is new, and as many names as may come have come already.
             BackendError: The states could not be exchanged; the stream's state is kept.
         """
-        number = self._numbers.get(name)
-        if number is not None and number == self._present:
+        self._numbers[name] = number = self._show(name)
+        return number
+
+    def _show(self, name: str) -> int:
+        """Do what `turn_to` does, but leave a new name unknown; return its future number."""
+        self.settle()
+        number = self._numbers.get(name, self.n)
+        if number == self._present:
             return number
-        if number is None:
-            number = len(self._numbers)
-            if number == self.most:
-                raise DataError(self._limit.format(n=number, names=listed(self.names)))
+        if number == self.most:
+            raise DataError(self._limit.format(n=number, names=listed(self.names)))
         if number > 0 or self._slots is not None:
             slots = self._slots_for(number + 1)
             if self._present is not None:
                 self.stream.take(slots, self._present)
+                self._present = None
             self.stream.put(slots, number)
-        self._present = self._numbers[name] = number
+        self._present = number
         return number
 
-    def hold(self) -> None:
-        """Copy the stream's state into its sensor's slot, for `put_back` or a snapshot."""
+    def learn(
+        self,
+        name: str,
+        x: FloatArray,
+        prepare: Callable[[int, Prediction], None],
+        finish: Callable[[], None],
+    ) -> None:
+        """Run the model once for each slot of a sensor's row: for all of them or for none.
+
+        After an interrupt too, either the state has learned every slot, `finish` was called and the
+        name is known, or nothing has changed.
+
+        Args:
+            name: The sensor's name, known or new.
+            x: The model's inputs (n, X), one for each slot.
+            prepare: Function that gets the number of each slot, from 0 on, and its prediction
+                before the slot is learned; it computes what `finish` needs and changes nothing.
+            finish: Function that makes the caller's changes; if it was interrupted, it is called
+                again.
+
+        Raises:
+            DataError: The name is new, and as many names as may come have come already.
+            BackendError, StepRefusedError: A step failed; nothing has changed.
+        """
+        number, stream = self._show(name), self.stream
+        if len(x) > 1:
+            self._hold()
+        n_points = stream.n_points
+        self._begun = _Begun(name, number, n_points, n_points + len(x), finish)
+        try:
+            for slot in range(len(x)):
+                stream.step_with(x[slot : slot + 1], partial(prepare, slot))
+        finally:
+            self.settle()
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Stream]:
+        """Lend the stream with the present state; at the end of the block the state is put back."""
+        self.settle()
+        self._hold()
+        assert self._present is not None
+        self._begun = _Begun("", self._present, self.stream.n_points, -1, lambda: None)
+        try:
+            yield self.stream
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """End what an interrupted call has begun: finish it, or put the state back."""
+        begun = self._begun
+        if begun is None:
+            return
+        n_points = self.stream.n_points
+        if n_points == begun.n_after:
+            begun.finish()
+            self._numbers[begun.name] = begun.number
+        elif n_points != begun.n_before:
+            assert self._slots is not None
+            self.stream.put(self._slots, begun.number)
+        self._begun = None
+
+    def _hold(self) -> None:
+        """Copy the stream's state into its sensor's slot."""
         if self._present is not None:
             self.stream.take(self._slots_for(self._present + 1), self._present)
-
-    def put_back(self) -> None:
-        """Replace the stream's state by the copy that `hold` made."""
-        assert self._slots is not None and self._present is not None
-        self.stream.put(self._slots, self._present)
 
     def _slots_for(self, n: int) -> StateSlots:
         """Return slots for n or more states; if new ones must be made, they keep all states."""
@@ -121,11 +212,11 @@ class NamedStates:
         n_before = 0 if slots is None else len(slots.n_points)
         if slots is None or n > n_before:
             size = min(max(n, n_before + n_before // 4), self.most)
-            self._slots = StateSlots(self.stream.manifest, size)
+            more = StateSlots(self.stream.manifest, size)
             if slots is not None:
-                self._slots.load(slots.arrays(n_before), n_before)
-        assert self._slots is not None
-        return self._slots
+                more.load(slots.arrays(n_before), n_before)
+            self._slots = slots = more
+        return slots
 
     def arrays(self, keepers: Sequence[Keeper]) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep of all n sensors, stacked along a first axis.
@@ -134,7 +225,8 @@ class NamedStates:
             keepers: For each name, in the order of `names`, the object that holds further data of
                 this sensor.
         """
-        self.hold()
+        self.settle()
+        self._hold()
         n = self.n
         stacked = self._slots_for(max(n, 1)).arrays(n)
         for number, keeper in enumerate(keepers[:n]):  # one by one: all copies at once are large

@@ -11,7 +11,7 @@ error or Ctrl-C, each step of a call is either fully in the state or not at all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -337,6 +337,27 @@ class Stream(JointPrediction):
             BackendError, StepRefusedError: The step failed, or its prediction is not finite; the
                 state is as before it.
         """
+        return self._step(x, None)
+
+    @one_call
+    def step_with(self, x: ArrayLike | None, prepare: Callable[[Prediction], None]) -> Prediction:
+        """Take one input as `step` does, and call a function before the state changes.
+
+        So a program can compute what it keeps next to the state, and change both or neither.
+
+        Args:
+            x: The input, as `step` takes it.
+            prepare: Function that gets the prediction; if it raises an error, the state is as
+                before.
+
+        Returns:
+            The prediction, as `step` returns it; the errors are those of `step`, too.
+        """
+        return self._step(x, prepare)
+
+    def _step(
+        self, x: ArrayLike | None, prepare: Callable[[Prediction], None] | None
+    ) -> Prediction:
         if self._closed or not self._is_filter:
             self._refuse("step", "update and query")
         step = self._one
@@ -349,6 +370,8 @@ class Stream(JointPrediction):
             self._x.into(step.inputs["points.x"], rows)
         at = self._learner.run(step)
         prediction = self._predictor.predictions.of(step, 1)
+        if prepare is not None:
+            prepare(prediction)
         self._learner.commit(at, step, 1)
         return prediction
 

@@ -88,6 +88,7 @@ class Watch(KeptNumbers):
         *("_n", "_guard", "_balance", "_usual", "_noise_size", "_age", "_learning", "_middle"),
         *("_sign", "_stayed", "_is_noisy", "_is_stuck"),
     )
+    PARTS = ("_error", "_surprise", "_side", "_noise", "_habits", "_gaps")
 
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:

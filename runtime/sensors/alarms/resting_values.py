@@ -21,6 +21,7 @@ class Habits(KeptNumbers):
     """Counts how often the values of a stream repeat, and says how rare a run of repeats is."""
 
     KEPT = ("_value", "_present", "_values", "_weights", "_first", "_usual", "_other")
+    PARTS = ("_usual", "_other")
 
     def __init__(self) -> None:
         self._usual, self._other = Runs(), Runs()
@@ -64,12 +65,14 @@ class Habits(KeptNumbers):
         self._present = -1
         if length < LONG:
             return
-        self._weights = [FADING * weight for weight in self._weights]
+        weights = [FADING * weight for weight in self._weights]
+        values, first = [*self._values], [*self._first]
         if at < 0:
-            at = self._weights.index(min(self._weights))
-            self._values[at], self._weights[at], self._first[at] = self._value, 0.0, length
-        elif self._first[at]:
-            other.count(self._first[at], -1.0)
-            usual.count(self._first[at], 1.0)
-            self._first[at] = 0
-        self._weights[at] += length
+            at = weights.index(min(weights))
+            values[at], weights[at], first[at] = self._value, 0.0, length
+        elif first[at]:
+            other.count(first[at], -1.0)
+            usual.count(first[at], 1.0)
+            first[at] = 0
+        weights[at] += length
+        self._values, self._weights, self._first = values, weights, first

@@ -38,14 +38,12 @@ class Runs(KeptNumbers):
             one; 0 outside a run.
     """
 
-    __slots__ = ("_ended", "_logs", "_tried", "begun", "length", "log_rarity", "rows")
     KEPT = ("rows", "begun", "length", "log_rarity", "_tried", "_ended")
 
     def __init__(self) -> None:
         self.rows, self.begun = FIRST_ROWS, FIRST_BEGUN
         self.length, self.log_rarity = 0, 0.0
         self._tried, self._ended = [0.0] * N_CLASSES, [0.0] * N_CLASSES
-        self._logs = [0.0] * N_CLASSES
         self.restored()
 
     def restored(self) -> None:
@@ -53,11 +51,12 @@ class Runs(KeptNumbers):
 
         The logarithms of these chances, one for each class of lengths (`class_of`), are stored.
         """
-        chance = 0.0
+        chance, logs = 0.0, []
         for index, least in enumerate(ENDS):
             guess = N_GUESSED * max(least, INHERITED * chance)
             chance = (self._ended[index] + guess) / (self._tried[index] + N_GUESSED)
-            self._logs[index] = math.log(max(1.0 - chance, LEAST_CHANCE))
+            logs.append(math.log(max(1.0 - chance, LEAST_CHANCE)))
+        self._logs = logs
 
     def longer(self) -> float:
         """Make the present run one row longer, or begin one; return its new `log_rarity`."""
@@ -79,12 +78,13 @@ class Runs(KeptNumbers):
             self._forget()
         self.begun = max(self.begun + weight, FIRST_BEGUN)
         last = class_of(length)
-        start = 1
+        tried, ended, start = [*self._tried], [*self._ended], 1
         for index in range(last + 1):
             end = length if index == last else 1 << index
-            self._tried[index] = max(self._tried[index] + weight * (end - start + 1), 0.0)
+            tried[index] = max(tried[index] + weight * (end - start + 1), 0.0)
             start = end + 1
-        self._ended[last] = min(max(self._ended[last] + weight, 0.0), self._tried[last])
+        ended[last] = min(max(ended[last] + weight, 0.0), tried[last])
+        self._tried, self._ended = tried, ended
         self.restored()
 
     def _forget(self) -> None:

@@ -57,7 +57,7 @@ class Tail(KeptNumbers):
     The level is learned as the number that one number in 50 exceeds; zeros do not move it.
     """
 
-    __slots__ = KEPT = STATE
+    KEPT = STATE
 
     def __init__(self) -> None:
         self.level, self.mean, self.recent, self.n, self.share = 0.0, 0.0, 0.0, 0.0, SHARE

@@ -133,9 +133,27 @@ class SensorFeed:
 
     def commit(self) -> None:
         """Keep the row that `rows` accepted last, and learn pace and season from it."""
+        self.take(self.prepared())
+
+    def take(self, new: SensorFeed) -> None:
+        """Become what `prepared` returned, in one step that no interrupt can divide."""
+        self.__dict__.update(new.__dict__)
+
+    def prepared(self) -> SensorFeed:
+        """Return what this object becomes by the row that `rows` accepted last, for `take`.
+
+        This object itself does not change.
+        """
         pending = self._pending
-        assert pending is not None, "commit() follows a call of rows() that was not refused"
-        self._pending = None
+        assert pending is not None, "a row is prepared after rows() has accepted it"
+        new = SensorFeed.__new__(SensorFeed)
+        new.__dict__.update(self.__dict__)
+        new._clock, new._seasons, new._pending = self._clock.copy(), self._seasons.copy(), None
+        new._learn(pending)
+        return new
+
+    def _learn(self, pending: _Pending) -> None:
+        """Learn pace and season from a row that `rows` has accepted, and note what changed."""
         clock, seasons = self._clock, self._seasons
         notes = clock.commit(pending.time, pending.n_slots)
         if pending.n_slots > NOTED_GAP and not notes:

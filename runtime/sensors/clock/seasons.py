@@ -80,10 +80,22 @@ class Seasons:
         self._offset = 0  # slot n has the phase n + offset
         n_values = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
         self._ring = np.full(n_values, math.nan, np.float32)
+        self._waiting: tuple[int, int, float] | None = None  # a row that is not in the ring yet
         self._n_held = 0  # slots since the ring was empty
         self._next_look = FIRST_LOOKS[0]
         self._pace = math.nan  # of the slots in the ring
         self._is_dated = False  # whether the calendar could be asked at the newest slot
+
+    def copy(self) -> Seasons:
+        """Return a copy, which shares the ring of values with this object.
+
+        Only one of the two may go on: `push` leaves a row waiting, and it is written into the ring
+        when the next one comes. Writing it twice changes nothing.
+        """
+        self._write(self._ring)
+        other = Seasons.__new__(Seasons)
+        other.__dict__.update(self.__dict__)
+        return other
 
     def phase(self, n_slots: int) -> int:
         """Return the phase, in slots from 0, of the slot `n_slots` after the newest one."""
@@ -114,15 +126,25 @@ class Seasons:
             n_missing: The number of missing slots before the row.
             slip: The number of slots that are added to the phase from this row on.
         """
-        ring = self._ring
-        if n_missing:
-            ring[(self.n + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
-            self.n += n_missing
-            self._n_held += n_missing
-        ring[self.n % len(ring)] = value
-        self.n += 1
-        self._n_held += 1
+        self._write(self._ring)
+        self._waiting = self.n, n_missing, value
+        self.n += n_missing + 1
+        self._n_held += n_missing + 1
         self._offset += slip
+
+    def _write(self, ring: Array) -> None:
+        """Write the row that waits, and the missing slots before it, into a ring of values."""
+        if self._waiting is not None:
+            first, n_missing, value = self._waiting
+            if n_missing:
+                ring[(first + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
+            ring[(first + n_missing) % len(ring)] = value
+
+    def _values(self) -> Array:
+        """Return a copy of the ring of values with the row that waits."""
+        ring = self._ring.copy()
+        self._write(ring)
+        return ring
 
     def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
         """Update the season after a row; some rows trigger a search for a better one.
@@ -162,7 +184,7 @@ class Seasons:
 
     def _forget(self) -> None:
         """Forget the season and all values, which came at another pace."""
-        self._ring[:] = math.nan
+        self._ring, self._waiting = np.full_like(self._ring, math.nan), None
         self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
         self.season, self._offset = NONE, 0
 
@@ -205,7 +227,7 @@ class Seasons:
         1970; if `newest` is None, no season of the calendar is considered.
         """
         n = min(self._n_held, len(self._ring))
-        values = np.roll(self._ring, -(self.n % len(self._ring)))[-n:].astype(np.float64)
+        values = np.roll(self._values(), -(self.n % len(self._ring)))[-n:].astype(np.float64)
         found = repeats(values)
         score = found.score
         worth = {NONE: LEAST_SCORE}
@@ -235,7 +257,7 @@ class Seasons:
         kind = (*CALENDAR, "").index(season.name)
         counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
         numbers = (*counts, self._next_look, self._pace)
-        return {"season": np.array(numbers, np.float64), "season_values": self._ring.copy()}
+        return {"season": np.array(numbers, np.float64), "season_values": self._values()}
 
     def load(self, numbers: FloatArray, values: Array) -> None:
         """Restore the two arrays that `arrays` returned; their shapes and types must be right.
@@ -259,7 +281,7 @@ class Seasons:
         )
         self._is_dated = bool(is_dated)
         self.season = Season(length, (*CALENDAR, "")[kind])
-        self._ring, self._pace = values.copy(), pace
+        self._ring, self._pace, self._waiting = values.copy(), pace, None
 
 
 def calendar_phase(season: Season, time: float) -> int:

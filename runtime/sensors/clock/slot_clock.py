@@ -75,7 +75,11 @@ EVENLY, RISING = 4, 8
 evenly; if they only rise."""
 ROUNDED_WITHIN = 1.75
 """The range, in median differences of times, within which rounded times stay around even places."""
+LATEST = 1e300
+"""The largest accepted size of a time: sums of 31 differences of such times are finite. A year of
+attoseconds is 3e25."""
 MOST_SLOTS = 10**12
+"""The most slots between two rows; a step between two times may be any number of paces long."""
 N_FIELDS = 8
 
 
@@ -134,8 +138,9 @@ class SlotClock:
         Raises:
             DataError: The row is refused, or has the newest row's time or one that is not finite.
         """
-        if not math.isfinite(time):
-            raise DataError(f"the time {time} is not finite; drop the row.")
+        if not abs(time) <= LATEST:
+            fault = f"is beyond {LATEST:g}" if math.isfinite(time) else "is not finite"
+            raise DataError(f"the time {time:g} {fault}; drop the row.")
         step = time - self.last_time
         if math.isnan(step):
             return 1
@@ -153,7 +158,7 @@ class SlotClock:
     def _n_slots(self, step: float) -> int:
         if step < 0 or self.is_irregular or not self.is_known:
             return 1
-        return int(min(max(1, round(step / self.pace + self._ahead)), MOST_SLOTS))
+        return round(min(max(1.0, step / self.pace + self._ahead), MOST_SLOTS))
 
     def _doubt(self, time: float, step: float, kind: Kind) -> None:
         """Raise DataError for a row far from the newest one, unless it follows enough refused rows.
@@ -199,6 +204,13 @@ class SlotClock:
         if is_even and not min(last) <= NEAR_SLOTS * self.pace:
             return last
         return steps if len(steps) == RISING - 1 and min(steps) > 0 else []
+
+    def copy(self) -> SlotClock:
+        """Return a copy; a change of one of the two does not change the other."""
+        other = SlotClock.__new__(SlotClock)
+        other.__dict__.update(self.__dict__)
+        other._differences, other._doubted = self._differences.copy(), self._doubted.copy()
+        return other
 
     def commit(self, time: float, n_slots: int) -> list[str]:
         """Make an accepted row the newest one and learn from it; return notes for the user.

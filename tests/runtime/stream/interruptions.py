@@ -32,7 +32,13 @@ MODULES = (
         "stream.points",
         "stream.state_buffers",
         "stream.snapshot",
+        "stream.named_states",
     ),
+    *("sensors.sensors", "sensors.engine", "sensors.slots_ahead", "sensors.score_counts"),
+    *("sensors.forecasts", "sensors.time_parsing", "sensors.clock.row_clock", "kept_arrays"),
+    *("sensors.clock.slot_clock", "sensors.clock.seasons", "sensors.alarms.alarms"),
+    *("sensors.alarms.resting_values", "sensors.alarms.run_lengths"),
+    "sensors.alarms.tail_probability",
     *("stream.state_slots", "files", "npz", "plain_files", "backends.host_memory"),
 )
 WATCHED = {import_module(f"edgefold.runtime.{name}").__file__ for name in MODULES}
