@@ -17,11 +17,12 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.files import require_stdout, try_lock
+from edgefold.runtime.files import require_stdout, sync, try_lock
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.loop.read_bytes import SEAM_BYTES
 from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
@@ -139,6 +140,7 @@ class OutputFile:
             if stat.S_ISREG(os.fstat(self._fd).st_mode):
                 self._lock()
                 os.ftruncate(self._fd, 0)
+                _sync_folder(place)
         except FileExistsError:
             raise OutputError(explain_existing(self.name)) from None
         except OSError as error:
@@ -279,11 +281,7 @@ class OutputFile:
         if not self.exists or path.stat().st_size != mark["length"] or not self._ends_as(mark):
             return
         path.rename(lasting_name(path, mark["part"], mark["day"]))
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(str(path))
 
     def write(self, text: str, day: int | None = None) -> None:
         """Write rows into a buffer, which is flushed when it is full or by `flush`.
@@ -420,6 +418,15 @@ def _ending(file: BinaryIO, length: int) -> dict[str, Any]:
     length = min(length, file.seek(0, os.SEEK_END))
     file.seek(max(0, length - SEAM_BYTES))
     return {"length": length, "seam": sha256(file.read(min(length, SEAM_BYTES))).hexdigest()}
+
+
+def _sync_folder(path: str) -> None:
+    """Force the name of a new or renamed file to the disk, so that a power cut cannot lose it.
+
+    Otherwise a snapshot could outlive the output that it continues.
+    """
+    with suppress(PermissionError):  # a folder in which files may be made, and not listed
+        sync(Path(os.path.realpath(path)).parent)
 
 
 def explain_existing(name: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import DataError, SnapshotError, ValueRefusedError
 from edgefold.runtime.kept_arrays import require_same
@@ -38,7 +38,7 @@ from edgefold.runtime.sensors.forecasts import (
     place_of,
     require_sensors,
 )
-from edgefold.runtime.sensors.pandas_tables import run_frame
+from edgefold.runtime.sensors.pandas_tables import Progress, run_table, score_table
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.sensors.slots_ahead import SlotsAhead
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, number_of, seconds_of
@@ -246,21 +246,12 @@ class Sensors(OneCaller):
             BackendError, StepRefusedError: The step failed; nothing changed.
             BusyError: Another call is running; nothing changed.
         """
-        return self._step(time, value, sensor, dated)
-
-    def _step(
-        self, time: Any, value: float | None, sensor: str = "", dated: bool | None = None
-    ) -> Forecast:
-        measured = number_of(value)
-        engine = self._find(sensor)
-        if engine is None:
-            engine = TimedEngine(self._prediction, self._rate, sensor, self._all.engines)
-        row = engine.take(self._all.states, time, measured, dated)
+        row = self._take(time, number_of(value), sensor, dated)
         own = Distribution(row.mean, *row.quantiles) if row.is_known else UNKNOWN
         return Forecast(
             *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
             time=row.time,
-            value=measured,
+            value=row.value,
             log_density=row.log_density,
             p_value=row.p_value,
             alarm=row.alarm,
@@ -268,8 +259,15 @@ class Sensors(OneCaller):
             n_missing=row.n_missing,
             season=row.season,
             _horizons=self.horizons,
-            _ahead=engine.ahead.known(self._stream.n_points),
+            _ahead=self._all.engines[sensor].ahead.known(self._stream.n_points),
         )
+
+    def _take(self, time: Any, value: float, sensor: str, dated: bool | None) -> ScoredRow:
+        """Score a row and learn it; `step` describes the arguments and errors."""
+        engine = self._find(sensor)
+        if engine is None:
+            engine = TimedEngine(self._prediction, self._rate, sensor, self._all.engines)
+        return engine.take(self._all.states, time, value, dated)
 
     # The slots to come ---------------------------------------------------------------------------
 
@@ -335,23 +333,63 @@ class Sensors(OneCaller):
     # Tables of pandas ----------------------------------------------------------------------------
 
     @one_call
-    def run(self, data: Any) -> Any:
-        """Take a Series or a DataFrame of pandas row by row, and return the forecasts.
+    def run(self, data: Any, progress: Progress | None = None) -> Any:
+        """Take a Series or a DataFrame of pandas, and return the forecast of each row.
 
         Args:
             data: The table. Its times are an index of dates or numbers, else the first column of
                 dates; without both, rows come evenly. Each column of numbers is a sensor of that
-                name; a Series is the sensor without a name.
+                name; a Series is the sensor without a name. The rows of one column come before
+                those of the next.
+            progress: Function that is called with the numbers of rows that are done and of all
+                rows. None writes a line on standard error where that is a terminal.
 
         Returns:
-            A DataFrame with the columns time, value, mean, q05 to q95, log_density, p_value, alarm
-            and event. For a DataFrame, it has a row for each sensor of each row, and `series` as
-            first column. A row that was refused has the event `refused`.
+            For a Series, a DataFrame with the same index and the columns value, mean, q05 to q95,
+            log_density, p_value, alarm and event. For a DataFrame, a longer one with the columns
+            series and time before these: all rows of the first sensor, then those of the next. A
+            number that does not exist is NaN: the first rows have no forecast, and rows without a
+            forecast or a value have neither log_density nor p_value. A row that was refused has the
+            event `refused`, and a warning says how many there are and why the first one was.
 
         Raises:
-            DataError: The data is not a table of pandas, or has no column of numbers.
+            DataError: The data is not a table of pandas, has no column of numbers, or goes from new
+                to old.
+            BackendError, StepRefusedError: A step failed; the rows before it are learned.
         """
-        return run_frame(self._step, data)
+        return run_table(self._take, data, progress)
+
+    @one_call
+    def backtest(self, data: Any, skip: int = 0, progress: Progress | None = None) -> Any:
+        """Take a table of pandas as `run` does, and return how good the forecasts were.
+
+        Each forecast was made before its row came. The rows are learned.
+
+        Args:
+            data: The table, as for `run`.
+            skip: The number of each sensor's first rows that are learned and not scored.
+            progress: As for `run`.
+
+        Returns:
+            A DataFrame with a row for each sensor and horizon (1, 4, 16 and "season" slots ahead)
+            and the columns series, horizon, n, mae, persistence, ratio, coverage_90 and crps; see
+            `edgefold.runtime.sensors.backtest.Score`. A Series gives no column series.
+
+        Raises:
+            DataError: As for `run`.
+            ValueRefusedError: `skip` is not a whole number of at least 0.
+            BackendError, StepRefusedError: A step failed; the rows before it are learned.
+        """
+        if not (is_whole(skip) and skip >= 0):
+            raise ValueRefusedError(
+                f"skip is {skip!r:.40}; give a whole number of rows, 0 or more."
+            )
+
+        def ahead(name: str) -> tuple[int, tuple[FloatArray, FloatArray] | None]:
+            n_points = self._stream.n_points
+            return n_points, self._all.engines[name].ahead.known(n_points)
+
+        return score_table(self._take, ahead, self.horizons, data, skip, progress)
 
     # Several sensors, and files ------------------------------------------------------------------
 

@@ -208,3 +208,29 @@ def test_an_output_without_path_takes_everything() -> None:
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="none/out cannot be written: No such file"):
         OutputFile(str(tmp_path / "none/out")).begin("")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_name_of_a_new_output_is_on_the_disk_before_a_snapshot_counts_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    synced: list[Path] = []
+
+    def fsync(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+    folder = tmp_path / "true"
+    folder.mkdir()
+    path = folder / "out.csv"
+    if not resumed:
+        path = tmp_path / "link.csv"
+        path.symlink_to(folder / "out.csv")
+    output = OutputFile(str(path))
+    monkeypatch.setattr(os, "fsync", fsync)
+    if resumed:  # the snapshot of a run that was stopped before its output began
+        output.resume(output.first_mark, "a\n", True)
+    else:
+        output.begin("a\n", force=True)
+    mark = output.sync()
+    output.close()
+    assert synced == [folder, folder / "out.csv"] and mark["length"] == 2
