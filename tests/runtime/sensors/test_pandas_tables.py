@@ -201,13 +201,11 @@ def test_progress_is_reported_to_the_end(sensors: Sensors, pandas: Any) -> None:
 
 
 def test_a_terminal_gets_one_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 1.0, 4.0, 5.0])
     for is_terminal in (True, False):
         said = io.StringIO()
-        said.isatty = lambda seen=is_terminal: seen  # type: ignore[method-assign]
+        monkeypatch.setattr(said, "isatty", [False, True][is_terminal].__bool__)
         monkeypatch.setattr("sys.stderr", said)
-        times = iter([0.0, 1.0, 4.0, 5.0])
-        progress = TerminalProgress(lambda times=times: next(times))  # type: ignore[misc]
+        progress = TerminalProgress(iter([0.0, 1.0, 4.0, 5.0]).__next__)
         for n in (1000, 2000, 3000, 4000):
             progress(n, 4000)
         expected = "\r3,000 of 4,000 rows, 2 s left \r4,000 of 4,000 rows, 0 s left \n"
