@@ -180,7 +180,8 @@ def test_a_backtest_scores_each_horizon(sensors: Sensors, pandas: Any) -> None:
         loss = np.where(away > 0, np.array(SENSOR_LEVELS) * away, 0)
         loss += np.where(away < 0, (np.array(SENSOR_LEVELS) - 1) * away, 0)
         assert found["crps"] == pytest.approx(2 * loss.mean())
-    assert (table.loc["b", "mae"] == 0).all() and table.loc["b", "ratio"].isna().all()
+    # The values are 1, and the model computes in float32.
+    assert (table.loc["b", "mae"] < 1e-6).all() and table.loc["b", "ratio"].isna().all()
 
 
 def test_a_backtest_without_forecasts_has_no_figures(sensors: Sensors, pandas: Any) -> None:
