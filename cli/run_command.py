@@ -41,6 +41,8 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
     options |= _format_options(args, columns if is_pipe else None)
     options["false-alarms"] = args.false_alarms if args.false_alarms != RATE else None
     options["backend"] = args.backend if args.backend != "auto" else None
+    options["engine-cache"] = args.engine_cache
+    options["gpu-wait"] = args.gpu_wait if args.gpu_wait != "auto" else None
     stem = csv.with_name(csv.stem.removesuffix("-forecast") + "-run")
     options |= {"output": f"{stem}.csv", "snapshot": f"{stem}.npz"}
     words = ["edgefold", "run", str(args.bundle or "sensors")]

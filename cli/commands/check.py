@@ -65,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
     write_record(args.json, result["record"])
     print(f"bundle    {args.bundle}, every file as its manifest says")
     print(printable("\n".join(result["lines"])))
+    if result["backend"] and str(args.json) != "-":
+        from edgefold.cli.faster import tell_faster
+
+        tell_faster(args.bundle, result["backend"])
     return ExitCode.DONE if result["passed"] else ExitCode.WRONG_RESULT
 
 
@@ -72,11 +76,12 @@ def replay(args: argparse.Namespace) -> dict[str, Any]:
     """Open the bundle in the child process, and replay its stream or compare two backends.
 
     Returns:
-        A dict with `passed`, `lines` to print, and `record`, which is None with --lockstep.
+        A dict with `passed`, `lines` to print, `record` and `backend` (its report); the last two
+        are None with --lockstep.
     """
     if args.lockstep is not None:
         passed, lines = compare_in_lockstep(args)
-        return {"passed": passed, "lines": lines, "record": None}
+        return {"passed": passed, "lines": lines, "record": None, "backend": None}
     from edgefold.runtime.checking.golden import check_bundle
 
     report = check_bundle(
@@ -86,9 +91,11 @@ def replay(args: argparse.Namespace) -> dict[str, Any]:
         args.memory_limit,
         engine_options(args),
         args.expect_hash,
+        times=True,
     )
     record = _record(args.bundle, report)
-    return {"passed": report.passed, "lines": _lines(report), "record": record}
+    result = {"passed": report.passed, "lines": _lines(report), "record": record}
+    return {**result, "backend": report.backend}
 
 
 def _lines(report: CheckReport) -> list[str]:

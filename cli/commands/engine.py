@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,8 +159,29 @@ def run(args: argparse.Namespace) -> int:
             )
         _warn_of_memory(device, options)
         _build(manifest, variant, device, options, cache, args.rebuild)
+        if device.name:  # the engines are this machine's
+            print(f"auto   {_time_backends(args.bundle, manifest, cache)}")
     print(f"cache  {cache.folder}")
     return 0
+
+
+def _time_backends(bundle: str, manifest: Manifest, cache: EngineCache) -> str:
+    """Time a bundle's steps on each backend that `auto` knows; return what it takes, and why."""
+    from edgefold.runtime import Stream
+    from edgefold.runtime.backends.base import EngineOptions
+    from edgefold.runtime.backends.choice import choose
+    from edgefold.runtime.backends.registry import AUTO, BACKENDS
+    from edgefold.runtime.checking.step_times import keep_times
+    from edgefold.runtime.errors import BackendError
+
+    engine = EngineOptions(cache.folder, may_build=False)
+    for name in AUTO:
+        with suppress(BackendError), ExitStack() as stack:  # no time is kept of what does not open
+            opened = Stream.open(bundle, name, engine=engine, expect_hash=manifest.bundle_hash)
+            keep_times(stack.enter_context(opened), cache.folder)
+    choice = choose([BACKENDS[name] for name in AUTO], manifest, cache.folder)
+    first = choice.candidates[0].name
+    return "; ".join([f"takes {first}: {choice.explain(first)}", *choice.left_out.values()])
 
 
 def _find_devices(asked: tuple[str, ...]) -> tuple[Variant, list[Device]]:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options.bundle_options import (
     add_backend_argument,
+    add_engine_arguments,
     alarm_rate,
     backend_lines,
     byte_size,
     column_names,
+    engine_options,
 )
 from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.cli.terminal import StatusLine, printable, say
@@ -97,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="refuse a table whose series would take more memory than SIZE, as 500MiB (default: "
         "what is free); a series takes some 220 kB",
     )
+    add_engine_arguments(parser)
 
 
 DESCRIPTION = """\
@@ -118,19 +121,25 @@ docs/sensors.md tells more."""
 
 def run(args: argparse.Namespace) -> int:
     """Forecast the table, write all files, print the results, and return DONE."""
+    from edgefold.cli.faster import tell_faster
     from edgefold.cli.run_command import run_command
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table
     from edgefold.runtime.stop_signal import sigterm_interrupts
+    from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
     with sigterm_interrupts(), open_source(args.input) as file:
         files = _places(args)
         name = "stdin" if args.input == "-" else Path(args.input).name
         format = options_of(FormatOptions, args).given
         table = open_table(file, name, args.time, args.columns, args.series, format)
-        with Sensors.open(args.bundle, args.backend, args.false_alarms) as sensors:
+        opened = Sensors.open(
+            args.bundle, args.backend, args.false_alarms, engine=engine_options(args)
+        )
+        with opened as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
+            tell_faster(str(args.bundle or shipped_bundle()), sensors.backend_report)
             start_s = time.monotonic()
             found = _forecast(name, file, files, table, sensors, args.memory_limit)
             lasted_s = time.monotonic() - start_s

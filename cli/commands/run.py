@@ -312,6 +312,9 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             progress.clear()
         report = stream.backend_report
     say("\n".join(backend_lines(report)))
+    from edgefold.cli.faster import tell_faster  # it is used once, at the end
+
+    tell_faster(args.bundle, report)
     say(progress.summary(stop(), args.snapshot))
     if table is not None:
         from edgefold.cli.text.sensor_forecasts import unread_lines

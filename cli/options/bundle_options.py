@@ -198,15 +198,14 @@ def add_backend_argument(parser: argparse.ArgumentParser | argparse._ArgumentGro
         choices=("auto", *BACKENDS),
         default="auto",
         metavar="BACKEND",
-        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto opens the first of "
-        f"{', '.join(AUTO)} that works and says why the others do not",
+        help=f"auto (default) or one of {', '.join(BACKENDS)}; auto takes the one whose row "
+        "`edgefold check`, `build`, `engine` or `profile` measured as fastest here, else the first "
+        f"of {', '.join(AUTO)} that opens; it builds no engine, and runs sensors on the CPU",
     )
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the bundle and all options on how it is opened and run."""
-    from edgefold.runtime.backends.base import WAITS
-
     add_bundle_argument(parser)
     add_backend_argument(parser)
     parser.add_argument(
@@ -220,6 +219,13 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         "anything is opened; warn if it is too little to run well",
     )
     add_trust_arguments(parser)
+    add_engine_arguments(parser)
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that `engine_options` reads."""
+    from edgefold.runtime.backends.base import WAITS
+
     engine = parser.add_argument_group("tensorrt and native")
     engine.add_argument(
         "--engine-cache",
@@ -291,13 +297,15 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 
 def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
-    """Return lines on the backend that runs and, with a GPU, why better backends do not."""
+    """Return lines on the backend that runs and, with a GPU or kept times, why this one does."""
     from edgefold.devices.nvidia import has_gpu
 
     waits = f", waits: {report['waits']}" if "waits" in report else ""
     lines = [f"backend   {report['name']} {report['version']} on {report['device']}{waits}"]
     if report.get("mode"):
         lines.append(f"engines   {report['mode']}")
+    if report.get("row_s") or ("chosen" in report and has_gpu(root)):
+        lines.append(f"chosen    {report['chosen']}")
     for name, reason in report.get("refused", {}).items() if has_gpu(root) else ():
         clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
         lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")

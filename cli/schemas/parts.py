@@ -30,7 +30,12 @@ class BackendFields:
     threads: Annotated[Count, "Threads of a step."] = MISSING
     refused: Annotated[
         dict[str, Annotated[str, "Why it did not open."]],
-        "Backends that `auto` tried before, with the reason.",
+        "Backends that `auto` did not open, with the reason.",
+    ] = MISSING
+    chosen: Annotated[str, "Why `auto` opened this backend."] = MISSING
+    row_s: Annotated[
+        dict[str, Annotated[float, "Seconds of a row.", unit("s")]],
+        "Kept times by which `auto` chose, by backend; empty where none decided.",
     ] = MISSING
 
 

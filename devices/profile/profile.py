@@ -117,20 +117,25 @@ class Measurement:
                     "conditions": _conditions(machine, stream),
                 }
             )
+            from edgefold.runtime.checking.step_times import keep_times
+
+            keep_times(stream, self._cache())
             return record
+
+    def _cache(self) -> Path | None:
+        return Path(self._options.engine_cache) if self._options.engine_cache else None
 
     def _open(self) -> Stream:
         from edgefold.runtime import EngineOptions, Stream
 
         options = self._options
-        cache = Path(options.engine_cache) if options.engine_cache else None
         return Stream.open(
             self._bundle,
             options.backend,
             options.threads,
             memory_limit=options.memory_limit,
             engine=EngineOptions(
-                cache,
+                self._cache(),
                 conditions=read_build_conditions,
                 cuda_graphs=options.cuda_graphs,
                 progress=self._progress,

@@ -21,6 +21,8 @@ import torch
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgefold.export.lowering.trace import StepFunction
+from edgefold.runtime.backends.code_cache import NO_HOME, default_folder
+from edgefold.runtime.errors import ExportError
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx_ir")
 MAX_BYTES = 512 << 20
@@ -55,8 +57,10 @@ class GraphCache:
     """Keeps graphs in a folder, one entry for each key; a damaged entry counts as missing."""
 
     def __init__(self, folder: Path | None = None, max_bytes: int = MAX_BYTES):
-        root = os.environ.get("EDGEFOLD_CACHE") or Path.home() / ".cache" / "edgefold"
-        self.folder = folder or Path(root) / "graphs"
+        root = folder or default_folder(os.environ)
+        if root is None:
+            raise ExportError(f"no graph can be kept: {NO_HOME}.")
+        self.folder = folder or root / "graphs"
         self.max_bytes = max_bytes
 
     def read(self, key: str) -> dict[str, onnx.ModelProto] | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from statistics import median
 from typing import Any, cast
 
 from edgefold.runtime.backends.base import Backend, Watch
@@ -12,10 +10,8 @@ from edgefold.runtime.backends.native.backend import NativeBackend
 from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.bundle.signature import load_expected
 from edgefold.runtime.checking.golden import check_stream
+from edgefold.runtime.checking.step_times import time_steps
 from edgefold.runtime.stream.stream import Stream
-
-MEASURED_S = 0.02
-"""Seconds for which each step is repeated: its time is an indication, not a measurement."""
 
 
 def prove_library(
@@ -54,7 +50,7 @@ def prove_library(
         raise
     with stream:
         report = check_stream(stream)
-        times = {name: _time(stream, name) for name in manifest.graphs}
+        times = time_steps(stream)
     # JSON has no NaN.
     worst = report.worst if report.worst < float("inf") else None
     return {
@@ -63,13 +59,3 @@ def prove_library(
         "proof": {"worst": worst, "tolerance": report.tolerance},
         "step_s": times,
     }
-
-
-def _time(stream: Stream, name: str) -> float:
-    seconds: list[float] = []
-    end = time.perf_counter() + MEASURED_S
-    while len(seconds) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        stream.run_step(name)
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)

@@ -91,6 +91,7 @@ class EngineOptions:
             to CUDA. It holds for the process: all of its streams wait as the last stream that was
             opened with another word than "auto".
         high_priority: Whether steps run before other work that this process has on the GPU.
+        may_build: Whether engines that are not in the cache are built; False refuses to open.
         watch: Function that every backend calls when work begins, with "load", "open", "bind" or
             "run" and the name of a graph, or of the backend that is loaded. A parent process learns
             in this way where its child ended. None calls nothing.
@@ -105,6 +106,7 @@ class EngineOptions:
     progress: Callable[[str], None] | None = None
     wait: Wait = "auto"
     high_priority: bool = False
+    may_build: bool = True
     watch: Watch | None = None
 
     def __post_init__(self) -> None:

@@ -120,6 +120,19 @@ class CodeCache:
             reason = "its content was changed"
         return header, content, reason or self.explain_untrusted_folder()
 
+    def header(self, path: Path) -> dict[str, Any]:
+        """Read the header of a file of the cache, and nothing of its content; trust is not checked.
+
+        Raises:
+            OSError: The file cannot be read, or is a link.
+            What `PARSE_ERRORS` lists: The file has no valid header.
+        """
+        with open_code(path) as (file, _):
+            if file.read(len(self.magic)) != self.magic:
+                raise ValueError("not a file of this version of edgefold")
+            header: dict[str, Any] = json.loads(file.readline(HEADER_BYTES))
+            return header
+
     def store(self, key: Key, content: bytes, facts: Mapping[str, Any] | None = None) -> str | None:
         """Write content under its key, with the builder's facts about it.
 

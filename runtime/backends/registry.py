@@ -6,10 +6,12 @@ A new backend is a file in this folder and an entry in `BACKENDS`.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
+from edgefold.runtime.backends.choice import Choice, choose
 from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.errors import BackendError, Remedy
 
@@ -58,11 +60,11 @@ BACKENDS = {
         ),
     )
 }
-AUTO = ("tensorrt", "native", "onnxruntime")
-"""Names the backends that "auto" tries, in this order.
+AUTO = ("native", "tensorrt", "onnxruntime")
+"""Names the backends that "auto" tries, in this order where no times are kept (see `choice`).
 
-The last one opens on every machine; "native" opens where `edgefold build` compiled and checked the
-bundle for this processor.
+"native" opens where `edgefold build` compiled and checked the bundle for this processor, "tensorrt"
+where `edgefold engine` built its engines, the last one wherever onnxruntime is installed.
 """
 
 
@@ -82,7 +84,7 @@ def info_of(name: str) -> BackendInfo:
 def open_backend(
     name: str, manifest: Manifest, threads: int, engine: EngineOptions
 ) -> tuple[Backend, dict[str, Any]]:
-    """Open a backend by name, or with "auto" the first of `AUTO` that opens.
+    """Open a backend by name, or with "auto" the first that opens in the order of `choose`.
 
     Args:
         name: The backend's name, or "auto".
@@ -91,8 +93,10 @@ def open_backend(
         engine: Settings of engines, and the folder of built code.
 
     Returns:
-        The backend, and a report of JSON values: "asked" (the name), the backend's own report, and
-        "refused" (for each backend that did not open, the reason).
+        The backend, and a report of JSON values: "asked" (the name), the backend's own report,
+        "refused" (for each backend that was not tried or did not open, the reason), and with "auto"
+        "chosen" (why this backend was opened) and "row_s" (the kept seconds of a row that decided
+        it, by backend; empty where none did).
 
     Raises:
         BackendError: The backend does not open, or with "auto" none does; the error carries the
@@ -104,9 +108,13 @@ def open_backend(
         raise BackendError(
             f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
-    refused: dict[str, str] = {}
+    choice = Choice((chosen,), {}, {})
+    if name == "auto":
+        choice = choose([BACKENDS[n] for n in AUTO], manifest, engine.cache)
+        engine = replace(engine, may_build=False)
+    refused = dict(choice.left_out)
     remedies: list[Remedy] = []
-    for info in [BACKENDS[n] for n in AUTO] if name == "auto" else [chosen]:
+    for info in choice.candidates:
         module, _, kind = info.place.partition(":")
         if engine.watch:
             engine.watch("load", info.name)
@@ -119,6 +127,10 @@ def open_backend(
             continue
         if engine.watch:
             backend = cast(Backend, WatchedBackend(backend, engine.watch))
-        return backend, {"asked": name, **backend.report(), "refused": refused}
-    reasons = "; ".join(f"{candidate}: {reason}" for candidate, reason in refused.items())
+        report = {"asked": name, **backend.report(), "refused": refused}
+        if name == "auto":
+            report |= {"chosen": choice.explain(info.name), "row_s": dict(choice.row_s)}
+        return backend, report
+    tried = [info.name for info in choice.candidates]
+    reasons = "; ".join(f"{candidate}: {refused[candidate]}" for candidate in tried)
     raise BackendError(f"no backend opened {manifest.path}: {reasons}", *remedies)

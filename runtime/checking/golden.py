@@ -18,6 +18,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
+from edgefold.runtime.checking.step_times import keep_times
 from edgefold.runtime.errors import BundleError
 from edgefold.runtime.npz import read_npz
 from edgefold.runtime.stream.stream import Stream
@@ -304,6 +305,7 @@ def check_bundle(
     memory_limit: int | None = None,
     engine: EngineOptions | None = None,
     expect_hash: str | None = None,
+    times: bool = False,
 ) -> CheckReport:
     """Open a bundle, replay its golden stream, and report the errors of its predictions.
 
@@ -314,6 +316,8 @@ def check_bundle(
         memory_limit: The number of bytes that this process may need; None checks nothing.
         engine: Settings with which TensorRT builds, keeps and launches its engines.
         expect_hash: The hash that the bundle must have; None accepts any hash.
+        times: Whether the steps are timed afterwards and the times kept for `auto`, if all errors
+            are within the tolerance.
 
     Raises:
         BundleError, BackendError, MemoryLimitError: The bundle does not open.
@@ -326,7 +330,10 @@ def check_bundle(
         engine=engine,
         expect_hash=expect_hash,
     ) as stream:
-        return check_stream(stream)
+        report = check_stream(stream)
+        if times and report.passed:
+            keep_times(stream, engine.cache if engine else None)
+        return report
 
 
 def check_stream(stream: Stream) -> CheckReport:

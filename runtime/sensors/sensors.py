@@ -159,7 +159,8 @@ class Sensors(OneCaller):
 
         Args:
             bundle: The bundle's folder; None opens the model that is installed with the package.
-            backend: The name of the backend; see `Stream.open`.
+            backend: The name of the backend; see `Stream.open`. "auto" opens one on the CPU, where
+                a row takes less time than a GPU takes to launch its steps.
             false_alarms: The share of sound rows that may be alarms, such as 1e-4.
             threads: The number of CPU threads that one step uses.
             engine: Options of the backend; see `Stream.open`.

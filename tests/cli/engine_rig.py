@@ -68,7 +68,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def set_up(name: str, device: Device | None) -> None:
         variant = Variant(name, SimpleNamespace(ComputeCapability=CAPABILITIES), "10.3.0")
 
-        def open_driver() -> Any:
+        def open_driver(wait: str | None = None) -> Any:
+            if wait is not None:  # a stream
+                raise BackendError("the stand-in runs no engine.")
             if device is None:
                 raise BackendError("this machine has no NVIDIA driver.")
             return SimpleNamespace(device=lambda: device, close=lambda: None)

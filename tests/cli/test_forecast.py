@@ -27,8 +27,11 @@ from edgefold.cli.plots.sensor_forecasts import with_gaps
 from edgefold.cli.text.sensor_forecasts import SHOWN_ALARMS, told_lines
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.backends.tensorrt import backend as tensorrt_backend
+from edgefold.runtime.backends.tensorrt import cuda_driver
 from edgefold.runtime.sensors.forecasts import ROW_NAMES
 from tests.rough_files import ROUGH_FILES
+from tests.runtime.backends.host_driver import HostDriver
 
 PNG = b"\x89PNG"
 Command = Callable[..., tuple[int, str, str]]
@@ -360,3 +363,41 @@ def test_a_gap_is_left_empty_in_the_picture() -> None:
     times, low, high = with_gaps(seconds, seconds, seconds)
     assert times.tolist() == [0, 10, 20, 30, 110, 120]
     assert np.isnan(low).tolist() == np.isnan(high).tolist() == [False] * 3 + [True] + [False] * 2
+
+
+# Backends -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostDriver:
+    """A machine with TensorRT and a GPU, of which the driver is a stand-in, and an empty cache."""
+    driver = HostDriver(None, "tensorrt", is_integrated=True)
+    monkeypatch.setattr(tensorrt_backend, "installed", lambda: "tensorrt")
+    monkeypatch.setattr(cuda_driver.CudaDriver, "open", lambda wait="auto": driver)
+    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
+    return driver
+
+
+def test_a_forecast_takes_no_gpu_unless_it_is_named(
+    gpu: HostDriver, edgefold: Command, sensor_csv: Path
+) -> None:
+    code, _, error = edgefold("forecast", sensor_csv)
+    assert code == ExitCode.DONE and not gpu.calls and gpu.n_builds == 0
+    assert "building" not in error and "backend   onnxruntime" in error
+    with Sensors.open() as sensors:
+        assert sensors.backend_report["name"] == "onnxruntime"
+        assert "CPU" in sensors.backend_report["refused"]["tensorrt"]
+    assert not gpu.calls
+
+
+def test_a_gpu_that_is_named_builds_with_a_line_and_keeps_its_conditions(
+    gpu: HostDriver, edgefold: Command, sensor_csv: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    options = ("--backend", "tensorrt", "--engine-cache", own, "--gpu-wait", "block")
+    code, out, error = edgefold("forecast", sensor_csv, *options)
+    assert code == ExitCode.DONE and gpu.n_builds == 1
+    assert "building TensorRT's engine of step, once ..." in error
+    assert [path.suffix for path in own.glob("*.engine")] == [".engine"]
+    assert gpu.built_with[0].conditions is not None and gpu.built_with[0].wait == "block"
+    assert f"--engine-cache {own} --gpu-wait block" in out

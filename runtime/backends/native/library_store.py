@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from edgefold.runtime.backends.code_cache import NO_HOME, CodeCache, facts_of, open_code
+from edgefold.runtime.backends.kept_times import KeptTimes
 from edgefold.runtime.backends.native.processor import Processor
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
@@ -122,6 +123,8 @@ class LibraryStore(CodeCache):
             raise OutputError(f"the library was built but cannot be kept ({reason}).")
         if before not in {self._library_of(path) for path in self.files(LibraryKey.suffix)}:
             (self.folder / f"{before}.so").unlink(missing_ok=True)  # where mapped, it lives on
+        if step_s := facts.get("step_s"):
+            KeptTimes(self.folder).keep(manifest, processor, "native", step_s)
         return Library(place, key, facts, "")
 
     def libraries(self, processor: Processor) -> Iterator[Library]:

@@ -96,6 +96,11 @@ class TensorRtBackend:
             except BackendError as error:  # whole, but it does not fit this machine
                 origin = f"built again, since the cached one did not load: {error}"
         if engine is None:
+            if not self._options.may_build:
+                raise BackendError(
+                    f"no engine of {graph.name} for this GPU and this TensorRT is in the cache; "
+                    f"`edgefold engine {manifest.path}` builds it."
+                )
             if self._options.progress:
                 self._options.progress(f"building TensorRT's engine of {graph.name}, once")
             fresh = self._build(graph, manifest)
