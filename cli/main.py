@@ -161,7 +161,6 @@ def explain(error: Exception) -> str | None:
 _EXTRAS = {  # by the module's name; the others come with train
     "matplotlib": "report",
     "cryptography": "sign",
-    "onnxruntime": "cpu",
     "accelerate": "multi-gpu",
     "pynvml": "nvidia",
 }

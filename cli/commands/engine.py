@@ -169,7 +169,7 @@ def _time_backends(bundle: str, manifest: Manifest, cache: EngineCache) -> str:
     """Time a bundle's steps on each backend that `auto` knows; return what it takes, and why."""
     from edgefold.runtime import Stream
     from edgefold.runtime.backends.base import EngineOptions
-    from edgefold.runtime.backends.choice import choose
+    from edgefold.runtime.backends.preference import choose
     from edgefold.runtime.backends.registry import AUTO, BACKENDS
     from edgefold.runtime.checking.step_times import keep_times
     from edgefold.runtime.errors import BackendError

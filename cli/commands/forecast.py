@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table
-    from edgefold.runtime.stop_signal import sigterm_interrupts
     from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+    from edgefold.runtime.stop_signal import sigterm_interrupts
 
     with sigterm_interrupts(), open_source(args.input) as file:
         files = _places(args)

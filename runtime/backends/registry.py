@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from edgefold.runtime.backends.base import Backend, BackendInfo, EngineOptions
-from edgefold.runtime.backends.choice import Choice, choose
+from edgefold.runtime.backends.preference import Preference, choose
 from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.errors import BackendError, Remedy
 
@@ -61,7 +61,7 @@ BACKENDS = {
     )
 }
 AUTO = ("native", "tensorrt", "onnxruntime")
-"""Names the backends that "auto" tries, in this order where no times are kept (see `choice`).
+"""Names the backends that "auto" tries, in this order where no times are kept (see `preference`).
 
 "native" opens where `edgefold build` compiled and checked the bundle for this processor, "tensorrt"
 where `edgefold engine` built its engines, the last one wherever onnxruntime is installed.
@@ -108,7 +108,7 @@ def open_backend(
         raise BackendError(
             f"threads is {threads!r}; give 1 to {n_processors}, this machine's processors."
         )
-    choice = Choice((chosen,), {}, {})
+    choice = Preference((chosen,), {}, {})
     if name == "auto":
         choice = choose([BACKENDS[n] for n in AUTO], manifest, engine.cache)
         engine = replace(engine, may_build=False)

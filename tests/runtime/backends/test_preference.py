@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime import EngineOptions, Stream
-from edgefold.runtime.backends.choice import Choice, choose
 from edgefold.runtime.backends.kept_times import KeptTimes
 from edgefold.runtime.backends.native.processor import Processor, read_processor
+from edgefold.runtime.backends.preference import Preference, choose
 from edgefold.runtime.backends.registry import AUTO, BACKENDS, open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey
@@ -39,7 +39,7 @@ def keep_row(manifest: Manifest, cache: Path, backend: str, seconds: float) -> N
     assert KeptTimes(cache).keep(manifest, read_processor(), backend, times) is None
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: Preference) -> list[str]:
     return [info.name for info in choice.candidates]
 
 

@@ -25,7 +25,7 @@ from edgefold.runtime.predictions.sensor_forecast import SensorForecast
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Preference:
     """Holds the backends that `auto` tries, and why.
 
     Attributes:
@@ -49,7 +49,7 @@ class Choice:
         )
 
 
-def choose(infos: Sequence[BackendInfo], manifest: Manifest, folder: Path | None) -> Choice:
+def choose(infos: Sequence[BackendInfo], manifest: Manifest, folder: Path | None) -> Preference:
     """Choose the order in which `auto` tries backends for a bundle.
 
     Args:
@@ -64,9 +64,9 @@ def choose(infos: Sequence[BackendInfo], manifest: Manifest, folder: Path | None
     times = {info.name: kept.row_s(manifest, processor, info.name) for info in candidates}
     row_s = {name: time for name, time in times.items() if time is not None}
     if len(row_s) < 2:
-        return Choice(tuple(candidates), left_out, {})
+        return Preference(tuple(candidates), left_out, {})
     candidates.sort(key=lambda info: row_s.get(info.name, float("inf")))
-    return Choice(tuple(candidates), left_out, dict(sorted(row_s.items(), key=lambda e: e[1])))
+    return Preference(tuple(candidates), left_out, dict(sorted(row_s.items(), key=lambda e: e[1])))
 
 
 def _why_no_gpu(manifest: Manifest, folder: Path | None) -> str:
