@@ -84,7 +84,7 @@ def _why_no_gpu(manifest: Manifest, folder: Path | None) -> str:
     if wanted <= found:
         return ""
     return (
-        f"auto builds no engines, and not all of this bundle are built; `edgefold engine "
+        "auto builds none of TensorRT's engines, and this bundle lacks some; `edgefold engine "
         f"{manifest.path}` builds and times them"
     )
 
