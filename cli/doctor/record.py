@@ -8,11 +8,14 @@ memory is reset, to see whether that is possible.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from edgefold.cli.doctor.backends import IMPORT, probe_backends
@@ -30,6 +33,7 @@ from edgefold.devices.nvidia import driver_version
 from edgefold.devices.power.probe import Candidate, probe_sensors
 from edgefold.devices.power.sensor import EnergySensor, PowerSensor
 from edgefold.devices.sysfs import optional_number
+from edgefold.runtime.backends.code_cache import default_folder
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 
@@ -95,10 +99,28 @@ def examine(
             "executable": sys.executable,
             "packages": {name: host.version(name) for name in PACKAGES},
             "onnxruntime": probed[IMPORT],
+            "cache": measure_cache(default_folder(os.environ)),
         },
         "backends": [probed[name] for name in BACKENDS],
         "power": power,
         "memory": _memory(host, probed),
+    }
+
+
+def measure_cache(folder: Path | None) -> dict[str, Any]:
+    """Return the cache's folder, the number of its files and their bytes; it need not exist.
+
+    Engines, libraries, times and graphs lie in it; `folder` is None for a user without a home.
+    """
+    sizes = []
+    for place, _, names in os.walk(folder) if folder else ():
+        for name in names:
+            with suppress(OSError):  # another process removed it
+                sizes.append(os.lstat(os.path.join(place, name)).st_size)
+    return {
+        "folder": None if folder is None else str(folder),
+        "n_files": len(sizes),
+        "bytes": sum(sizes),
     }
 
 

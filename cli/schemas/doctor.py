@@ -8,7 +8,15 @@ from typing import Annotated, Literal
 from edgefold.devices.machine.condition import Condition
 from edgefold.devices.machine.machine import Machine
 from edgefold.runtime.errors import Remedy
-from edgefold.runtime.record_fields import MISSING, Bytes, Index, Percent, SchemaVersion, Watts
+from edgefold.runtime.record_fields import (
+    MISSING,
+    Bytes,
+    Count,
+    Index,
+    Percent,
+    SchemaVersion,
+    Watts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,15 @@ class TriedImport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeptFiles:
+    """Describes the folder of engines, libraries, times and graphs."""
+
+    folder: Annotated[str | None, "Its path; null for a user without a home."]
+    n_files: Annotated[Count, "Files in it."]
+    bytes: Annotated[Bytes, "Their size."]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Software:
     """Describes Python and the installed packages."""
 
@@ -59,6 +76,7 @@ class Software:
         "Versions of packages; null is not installed.",
     ]
     onnxruntime: TriedImport
+    cache: Annotated[KeptFiles, "What was built here and is kept."] = MISSING
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,6 +153,10 @@ def _software(software: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if missing := [name for name, version in packages.items() if not version]:
         yield "not installed", ", ".join(missing)
     yield from _entries([software["onnxruntime"]])
+    kept = software["cache"]
+    if kept["folder"]:
+        size = f"{kept['n_files']:,} files, {format_bytes(kept['bytes'])}"
+        yield "cache", f"{kept['folder']}, {size if kept['n_files'] else 'empty'}"
 
 
 def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -318,6 +318,20 @@ def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) 
     assert "runs no: no backend opens" in report(record)
 
 
+def test_the_cache_is_shown_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
+    here = place(tmp_path / "board")
+    assert f"cache {tmp_path}/cache, empty" in report(examine(here))
+    write(tmp_path / "cache", {"a.engine": "x" * 1500, "graphs/b.zip": "y" * 500})
+    record = examine(here)
+    assert record["software"]["cache"] == {
+        "folder": str(tmp_path / "cache"),
+        "n_files": 2,
+        "bytes": 2000,
+    }
+    assert f"cache {tmp_path}/cache, 2 files, 2.0 kB" in report(record)
+
+
 # The command --------------------------------------------------------------------------------------
 
 
