@@ -37,7 +37,7 @@ from edgefold.export.lowering.convolutions import as_products
 from edgefold.export.lowering.simplify import simplify
 from edgefold.runtime.backends.onnxruntime_session import open_session
 from edgefold.runtime.bundle.manifest import Tensor
-from edgefold.runtime.errors import ExportError
+from edgefold.runtime.errors import BackendError, ExportError
 from edgefold.runtime.predictions import Raw
 
 Array = NDArray[Any]
@@ -166,7 +166,10 @@ def record_reference(
     """
     interface = read_interface(_load(path), config)
     x = _drawn(interface, n_steps) if x is None else x
-    session = open_session(path)
+    try:
+        session = open_session(path)
+    except BackendError as error:  # the file is at fault, not the machine
+        raise ExportError(str(error)) from error
     state = dict(interface.initial)
     outputs = [*interface.predictions, *(pair.output for pair in interface.state)]
     answers: list[list[Array]] = []
@@ -178,7 +181,10 @@ def record_reference(
                 state[source.context] = new[..., -source.overlap :]
             feeds[source.name] = new
         feeds |= {pair.input: state[identifier(pair.input)] for pair in interface.state}
-        results = session.run(outputs, feeds)
+        try:
+            results = session.run(outputs, feeds)
+        except Exception as error:  # onnxruntime raises many kinds, none documented
+            raise ExportError(f"{path} fails in onnxruntime: {error}") from error
         answers.append(results[: len(interface.predictions)])
         following = results[len(interface.predictions) :]
         for pair, array in zip(interface.state, following, strict=True):
@@ -196,10 +202,16 @@ def _load(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(path)
         version = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+        if version < OLDEST_OPSET:
+            model = version_converter.convert_version(model, OLDEST_OPSET)
     except Exception as error:  # a parser's errors, of no common class
         raise ExportError(f"{path} cannot be read as an ONNX file: {error}") from error
-    if version < OLDEST_OPSET:
-        return version_converter.convert_version(model, OLDEST_OPSET)
+    newest = onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise ExportError(
+            f"{path} uses version {version} of ONNX's operators; the installed onnx "
+            f"{onnx.__version__} knows {newest}. Write the file for an older version."
+        )
     return model
 
 
@@ -213,7 +225,10 @@ def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]
         interface: Meaning of the file's inputs and outputs.
         bare: Names of predictions without an axis of streams, to which one is added.
     """
-    wrapped = ir.from_proto(model)
+    try:
+        wrapped = ir.from_proto(model)
+    except ir.serde.SerdeError as error:
+        raise ExportError(f"the graph is not valid ONNX: {error.__cause__ or error}") from error
     wrapper = _Wrapper(wrapped)
     wrapper.feed(interface)
     for name, array in interface.constants.items():

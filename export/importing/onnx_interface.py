@@ -5,6 +5,7 @@ An ambiguous file is refused with a list of all its inputs and outputs.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ValueInfoProto, helper
 
+from edgefold.export.graphs.folding import MOST_BYTES
 from edgefold.export.graphs.static_graph import Shape
 from edgefold.runtime.errors import ExportError
 
@@ -223,6 +225,16 @@ class _Reader:
 
     def _shape(self, name: str) -> Shape:
         """Return the fixed shape of an input; refuse the file if the shape is open."""
+        shape = self._known_shape(name)
+        n_bytes = math.prod(shape) * _dtype(self._inputs[name]).itemsize
+        if n_bytes > MOST_BYTES:
+            self._refuse(
+                f"{name} of shape {list(shape)} has {n_bytes >> 20} MiB, "
+                f"more than {MOST_BYTES >> 20}"
+            )
+        return shape
+
+    def _known_shape(self, name: str) -> Shape:
         if name in self._config.inputs:
             return tuple(self._config.inputs[name])
         declared = _dimensions(self._inputs[name])

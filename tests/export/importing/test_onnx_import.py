@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnxscript.rewriter import _DEFAULT_REWRITE_RULES as DEFAULT_RULES
 
+from edgefold.export.graphs import folding
 from edgefold.export.importing.onnx_import import import_onnx, record_reference
 from edgefold.export.importing.onnx_interface import ImportConfig
 from edgefold.runtime.errors import ExportError
@@ -174,6 +176,107 @@ def test_a_file_that_is_no_onnx_is_refused(tmp_path: Path) -> None:
     for missing in (path, tmp_path / "none.onnx"):
         with pytest.raises(ExportError, match="cannot be read"):
             import_onnx(missing, ImportConfig())
+
+
+def test_a_file_of_a_newer_opset_is_refused(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "g (float[1, 4] x, float[1, 4] h) => (float[1, 4] hn) { hn = Add (x, h) }"
+    )
+    model = onnx.load(path)
+    model.opset_import[0].version = 99
+    onnx.save(model, path)
+    with pytest.raises(ExportError, match="uses version 99"):
+        import_onnx(path, ImportConfig())
+
+
+def test_a_name_that_two_nodes_give_is_refused(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
+        hn = Add (x, h)
+        y = Tanh (hn)
+    }""",
+    )
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("Relu", ["hn"], ["y"]))
+    onnx.save(model, path)
+    with pytest.raises(ExportError, match="not valid ONNX"):
+        import_onnx(path, ImportConfig())
+
+
+def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
+        hn = Add (x, h)
+        y = Tanh (hn)
+    }""",
+    )
+    model = onnx.load(path)
+    call = onnx.helper.make_node("f", ["a"], ["b"], domain="own")
+    opsets = [model.opset_import[0], onnx.helper.make_opsetid("own", 1)]
+    model.functions.append(onnx.helper.make_function("own", "f", ["a"], ["b"], [call], opsets))
+    model.opset_import.append(opsets[1])
+    model.graph.node[1].CopyFrom(onnx.helper.make_node("f", ["hn"], ["y"], domain="own"))
+    onnx.save(model, path)
+    with pytest.raises(ExportError, match="cannot be folded"):
+        import_onnx(path, ImportConfig())
+
+
+HUGE = {
+    "state": """g (float[1, 4] x, float[1, 1073741824] h)
+        => (float[1, 4] y, float[1, 1073741824] hn) {
+        y = Tanh (x)
+        hn = Tanh (h)
+    }""",
+    "ConstantOfShape": """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn)
+        <int64[1] n = {8589934592}> {
+        hn = Add (x, h)
+        wide = ConstantOfShape (n)
+        sum = ReduceSum <keepdims=0> (wide)
+        y = Add (hn, sum)
+    }""",
+    "Expand": """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn)
+        <int64[2] n = {2147483648, 4}> {
+        hn = Add (x, h)
+        wide = Expand (x, n)
+        sum = ReduceMax <keepdims=0> (wide)
+        y = Add (hn, sum)
+    }""",
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_values_that_no_memory_holds_are_refused_and_not_computed(
+    tmp_path: Path, kind: str
+) -> None:
+    with pytest.raises(ExportError, match="MiB, more than 256"):
+        import_onnx(written(tmp_path, HUGE[kind]), ImportConfig(state={"h": "hn"}))
+
+
+def test_a_constant_that_doubles_again_and_again_is_not_folded_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "MOST_FOLDED_BYTES", 1 << 10)
+    monkeypatch.setattr(folding, "MOST_BYTES", 1 << 12)
+    doubled = "\n".join(f"k{n + 1} = Concat <axis=0> (k{n}, k{n})" for n in range(13))
+    text = f"""g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn)
+        <float[1] k0 = {{1}}> {{
+        {doubled}
+        hn = Add (x, h)
+        sum = ReduceSum <keepdims=0> (k13)
+        y = Add (hn, sum)
+    }}"""
+    with pytest.raises(ExportError, match="MiB, more than"):
+        import_onnx(written(tmp_path, text), ImportConfig())
+
+
+def test_the_same_rules_run_in_small_graphs_as_in_onnxscripts_own_optimiser() -> None:
+    """Without its rules for pairs of nodes, the time no longer grows with their square."""
+    of_pairs = [r for r in DEFAULT_RULES if not r._matcher.pattern.has_single_output_node]
+    assert {
+        node.op_identifier()[1] for r in of_pairs for node in r._matcher.pattern.output_nodes
+    } == {"Slice"}  # `fold` leaves them out where a graph has fewer than two
 
 
 def test_names_that_would_meet_in_the_bundle_are_refused(tmp_path: Path) -> None:
