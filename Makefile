@@ -15,7 +15,7 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 # not write bytecode, as some containers ask, which costs more than half of the collection.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs docs-site bench clean
+.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs docs-site deb image bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
@@ -29,6 +29,8 @@ help:
 	@echo "make check       ruff, format, mypy, then the tests"
 	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
 	@echo "make docs-site   README and docs/ as pages in site/, with a search that needs no server"
+	@echo "make deb         Debian packages of the wheels in dist/"
+	@echo "make image BUNDLE=...   a container image of a bundle's program, for four processors"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
 	@echo "make install     only the virtual environment"
 	@echo "make clean       remove what these made, the virtual environments included"
@@ -97,6 +99,14 @@ docs-site: $(SITE_VENV)/installed
 	$(PYTHON) scripts/site_pages.py build/site-pages
 	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict
 	@echo "open site/index.html"
+
+# Debian packages of the wheels in dist/ (docs/releasing.md).
+deb:
+	scripts/build-deb dist dist
+
+# BUNDLE as a container image of its static program, for four processors; needs ziglang.
+image: install
+	$(BIN)/python scripts/oci_image.py $(BUNDLE) --out dist/$(notdir $(BUNDLE)).oci.tar
 
 bench: install
 	$(BIN)/python -m benchmarks step_latency
