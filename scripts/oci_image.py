@@ -1,7 +1,7 @@
-"""Write a bundle's static program as a container image for four processors, without a container tool.
+"""Write a bundle's static program as a container image for four processors.
 
     BUNDLE ──edgefold build --source --program──> C ──zig cc, musl──> a static program per processor
-                                                  ──> layer, configuration, manifest ──> index ──> tar
+                                                  ──> layer, manifest ──> index ──> tar
 
 The image is made FROM scratch: the program and the empty folder /data, nothing else. The archive is
 an OCI image layout, as `podman load`, `docker load` (25 or later) and `skopeo copy oci-archive:`

@@ -1,4 +1,4 @@
-"""The container image of a bundle's program: an OCI layout whose bytes depend on its content only."""
+"""The container image of a bundle's program is an OCI layout that can be made again."""
 
 from __future__ import annotations
 
