@@ -23,6 +23,7 @@ KINDS = {
     "crashes": "bundles that crashed onnxruntime above, through `check`",
     "snapshots": "changed snapshots: restored, and resumed by `run`",
     "rows": "files of rows, read whole and in two parts",
+    "tables": "tables of unknown form, compared with the numbers they were made from",
     "kills": "commands killed up to three times, then finished",
     "torn": "files cut, zeroed, with junk or stale copies",
     "exceptions": "exceptions before a line inside a call of `Stream`",

@@ -18,19 +18,37 @@ if TYPE_CHECKING:
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20
+SHOWN_ALARMS = 20
 PROGRESS_S = 0.2
 
 
 class Progress:
-    """Shows a status line on stderr while the loop runs, and makes the summary at the end."""
+    """Shows a status line on stderr while the loop runs, and makes the summary at the end.
 
-    def __init__(self, loop: PredictionLoop, source: RowSource, output: OutputFile, keeps: str):
+    Args:
+        loop: The loop.
+        source: The input of the loop.
+        output: The output of the loop.
+        keeps: Words on which points a full state keeps.
+        prints_alarms: Whether each alarm is printed. Otherwise alarms are printed on a terminal
+            only, and of a file no more than the first `SHOWN_ALARMS`.
+    """
+
+    def __init__(
+        self,
+        loop: PredictionLoop,
+        source: RowSource,
+        output: OutputFile,
+        keeps: str,
+        prints_alarms: bool = False,
+    ):
         self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = self._n_notes = 0
         self._lines_to_say: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
+        self._prints_alarms, self._n_alarms = prints_alarms, 0
         self._keeps, self._has_reported_full = keeps, False
 
     @property
@@ -81,6 +99,8 @@ class Progress:
             self._report_full()
         if self._loop.sensors.notes:
             self._note()
+        if self._loop.sensors.alarms:
+            self._report_alarms()
         if self._lines_to_say and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
         if not self._line.is_due:
@@ -110,6 +130,22 @@ class Progress:
                 )
             if self._n_notes == SHOWN_NOTES:
                 self._lines_to_say.append("edgefold: further gaps and seasons are not told")
+
+    def _report_alarms(self) -> None:
+        """Report the alarms of the last line, at once and in a line each."""
+        alarms = self._loop.sensors.alarms
+        while alarms:
+            name, event, (time, value, *_) = alarms.popleft()
+            if not (self._prints_alarms or self._line.is_live):
+                continue
+            self._n_alarms += 1
+            is_shown = self._n_alarms <= SHOWN_ALARMS or self._prints_alarms
+            if is_shown or self._source.is_live:
+                self._lines_to_say.append(
+                    f"edgefold: ALARM{_whose(name)}: {event} at {time}, value {value or 'missing'}"
+                )
+            elif self._n_alarms == SHOWN_ALARMS + 1:
+                self._lines_to_say.append("edgefold: further alarms are in the output")
 
     def _report_full(self) -> None:
         """Report, once, that a sensor's state takes no more points."""
@@ -178,6 +214,11 @@ class Progress:
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if n_known := self._loop.n_known:
+            lines.append(
+                f"known         {n_known:,} rows of {self._source.name} were skipped: they are not "
+                "newer than the rows of the pipe from which the snapshot was made"
+            )
         if self._output.n_finished:
             lines.append(
                 f"files         {self._output.n_finished:,} finished in this run beside "

@@ -19,7 +19,7 @@ from attack.summary import BEGIN, END, page
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import load_manifest
 
-EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20}
+EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9}
 IN_TURNS = {
     "bundles": 200,
     "bundle_commands": 3,

@@ -182,6 +182,11 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the general model of sensors: the share of rows that may be alarms where nothing "
         "is wrong (default 1e-4)",
     )
+    output.add_argument(
+        "--print-alarms",
+        action="store_true",
+        help="print each alarm of a sensor on stderr when it comes, as is done on a terminal",
+    )
 
 
 def sensor_count(text: str) -> int:
@@ -304,7 +309,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
         output = OutputFile(args.output, stop, args.rotate)
         loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
-        progress = Progress(loop, source, output, stream.manifest.keeps)
+        keeps = stream.manifest.keeps
+        progress = Progress(loop, source, output, keeps, args.print_alarms)
         try:
             loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
             progress.tell()

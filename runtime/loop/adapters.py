@@ -55,6 +55,10 @@ class SeriesRows(RowAdapter):
         return self._features.spec.clock == "date"
 
     @property
+    def newest_time(self) -> float:
+        return self._features.last_time
+
+    @property
     def pace_is_known(self) -> bool:
         return self._features.pace_is_known
 

@@ -6,6 +6,7 @@ points; `edgefold.runtime.loop.adapters` holds those for series and events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -71,6 +72,14 @@ class RowAdapter:
     def is_dated(self) -> bool:
         """Return whether a row's first number is a date, in seconds since 1970."""
         return False
+
+    @property
+    def newest_time(self) -> float:
+        """Return the time of the newest row, which is its first number; NaN for rows without times.
+
+        It is NaN before the first row, too.
+        """
+        return math.nan
 
     @property
     def pace_is_known(self) -> bool:

@@ -15,6 +15,7 @@ output. The module `cli.commands.run` reads the arguments and prints.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,6 +93,8 @@ class PredictionLoop:
         full: For each sensor whose state is full, by name: the first line of this run that was not
             learned.
         resumed: Whether rows were processed before this run.
+        n_known: Number of rows that were skipped because an earlier run, which read a pipe, has
+            learned rows of the same time or a later one.
     """
 
     def __init__(
@@ -111,6 +114,8 @@ class PredictionLoop:
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
+        self.n_known = 0
+        self._known_until: dict[str, float] = {}
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
@@ -236,6 +241,9 @@ class PredictionLoop:
             return ""
         if isinstance(part, BadRow):
             self._refuse(name, line, part.reason)
+            return ""
+        if part.numbers[0] <= self._known_until.get(name, -math.inf):
+            self.n_known += 1
             return ""
         self._begin()
         try:
@@ -419,8 +427,19 @@ class PredictionLoop:
                 self.unassigned = counters
             self._source.resume(record.input, self._options.next_file)
             self._layout = layout
+            if "head" not in record.input and not self._source.is_live:
+                self._begin_file(layout)
         self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
         self._begun, self.resumed = True, layout is not None
+
+    def _begin_file(self, layout: Layout) -> None:
+        """Prepare for a file that is read from its start after a pipe, whose rows it may repeat.
+
+        Rows that are not newer than a sensor's newest row are skipped; lines are counted anew.
+        """
+        self.unassigned.lines = int(bool(layout.header))
+        for sensor in self.sensors.named or [self.sensors.first]:
+            self._known_until[sensor.name] = sensor.adapter.newest_time
 
 
 def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:

@@ -74,6 +74,10 @@ class SensorRows(RowAdapter):
         return self._times.clock != "number"
 
     @property
+    def newest_time(self) -> float:
+        return self.engine.feed.newest_time
+
+    @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
         return self.engine.feed.notes
 

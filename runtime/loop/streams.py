@@ -42,6 +42,7 @@ class LoopStream(ABC):
 
     Attributes:
         name: The sensor's name in the input; "" before its first row, and for a single sensor.
+        alarm: The event of the last row if it is an alarm, else "".
         counters: The sensor's counts since the loop's first start.
     """
 
@@ -49,7 +50,7 @@ class LoopStream(ABC):
         self, states: NamedStates, adapter: RowAdapter, columns: OutputColumns | SensorColumns
     ):
         self._states, self.adapter, self.columns = states, adapter, columns
-        self.name = ""
+        self.name, self.alarm = "", ""
         self.counters = Counters(squared_error=[0.0] * columns.n_errors)
 
     def process(self, row: Row) -> list[str]:
@@ -127,6 +128,7 @@ class SensorStream(LoopStream):
         counters.missing += scored.value != scored.value
         counters.predicted += scored.is_scored
         counters.anomalies += scored.alarm
+        self.alarm = scored.event if scored.alarm else ""
         return self._output.text(scored)
 
 
@@ -150,6 +152,8 @@ class LoopStreams:
         are_named: Whether each row names its sensor, so that there may be several.
         all: The sensors that have come, in the order of their first rows, then those that may still
             come.
+        alarms: Alarms as (sensor's name, event, time and value as written); as with notes, whoever
+            reads one removes it.
         notes: Remarks of adapters on rows, such as a new season, as (line number, sensor's name,
             sentence). Whoever reads a remark removes it.
     """
@@ -161,6 +165,7 @@ class LoopStreams:
         self._states = NamedStates(stream, len(adapters), LIMIT, are_reserved=are_named)
         self.all = [_stream_of(self._states, adapter, anomaly_z) for adapter in adapters]
         self.notes: deque[tuple[int, str, str]] = deque(maxlen=MOST_NOTES)
+        self.alarms: deque[tuple[str, str, tuple[str, ...]]] = deque(maxlen=MOST_NOTES)
 
     @property
     def header(self) -> str:
@@ -179,6 +184,8 @@ class LoopStreams:
         """
         for note in sensor.adapter.notes:
             self.notes.append((row.line, sensor.name, note))
+        if sensor.alarm:
+            self.alarms.append((sensor.name, sensor.alarm, row.texts))
         head = [*[str(row.line)] * sensor.adapter.has_line]
         if self.are_named:
             head += quoted([sensor.name])

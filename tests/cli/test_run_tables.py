@@ -226,3 +226,36 @@ def test_lines_that_end_with_cr_are_called_so(tmp_path: Path, capsys: Text) -> N
     words = ["--output", str(tmp_path / "o.csv"), "--snapshot", str(tmp_path / "s.npz")]
     assert main(["run", "sensors", "--input", str(source), *words]) == 1
     assert "CR alone" in capsys.readouterr().err
+
+
+def test_rows_of_a_file_that_the_pipe_gave_already_are_skipped(
+    tmp_path: Path, capsys: Text
+) -> None:
+    rows = [f"2024-01-01 {i // 60:02}:{i % 60:02},{20 + i % 7}\n" for i in range(90)]
+    log, output = tmp_path / "log.csv", tmp_path / "out.csv"
+    words = ["--output", str(output), "--snapshot", str(tmp_path / "s.npz")]
+    thread = piped(tmp_path / "pipe", "time,value\n" + "".join(rows[20:60]))
+    assert main(["run", "sensors", "--input", str(tmp_path / "pipe"), *words]) == 0
+    thread.join()
+    capsys.readouterr()
+    log.write_text("time,value\n" + "".join(rows[:70]) + "broken\n")
+    assert main(["run", "sensors", "--input", str(log), *words]) == 0
+    error = capsys.readouterr().err
+    assert "60 rows of" in error and "skipped" in error
+    assert "line 72" in error  # of the file, whose last line is broken
+    with log.open("a") as file:
+        file.write("".join(rows[70:]))
+    assert main(["run", "sensors", "--input", str(log), *words]) == 0
+    times = [line.split(",")[0] for line in output.read_text().splitlines()[1:]]
+    assert times == [row.split(",")[0] for row in rows[20:]]
+
+
+def test_an_alarm_is_printed_when_it_is_asked_for(tmp_path: Path, capsys: Text) -> None:
+    source = tmp_path / "log.csv"
+    rows = [f"{i},{(20 + i % 3) if i != 150 else 900}" for i in range(160)]
+    source.write_text("\n".join(["t,v", *rows]) + "\n")
+    words = ["run", "sensors", "--input", str(source), "--force", "--output"]
+    assert main([*words, str(tmp_path / "a.csv")]) == 0
+    assert "ALARM" not in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "b.csv"), "--print-alarms"]) == 0
+    assert "ALARM: value at 150, value 900" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from edgefold.runtime.rows.json_lines import WrittenNumber
 from edgefold.runtime.rows.row_format import RowFormat
 
 Sign = Literal[".", ","]
+SIGNS: tuple[Sign, Sign] = (".", ",")
 Kind = Literal["date", "time of day", "number", "text", "empty"]
 MOST = 0.9
 """The share of a column's cells that must be dates, or times of the day, for the column to count as
@@ -37,8 +38,11 @@ GROUPS = {
     for sign, other in ((".", ","), (",", r"\."))
 }
 """Describes, for each decimal sign, whole numbers that the other sign splits more than once."""
-GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
-"""Describes numbers whose comma may stand before a fraction or between thousands."""
+GROUPED = {
+    sign: re.compile(rf"[+-]?[1-9]\d{{0,2}}{re.escape(sign)}\d{{3}}", re.ASCII) for sign in ".,"
+}
+"""Describes numbers in which a sign may stand before a fraction or between thousands."""
+WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +141,37 @@ def decimal_sign(
         source: The input's name, for messages.
 
     Raises:
-        DataError: Numbers have a comma before three digits and nothing shows what it separates.
+        DataError: Numbers have one sign before three digits, and nothing shows what it separates.
     """
-    counts, n_grouped, example = {".": 0, ",": 0}, 0, ""
+    certain: Counter[Sign] = Counter()
+    unsure: dict[Sign, str] = {}  # the first number of each sign that can be read in two ways
+    is_mixed = False  # a column has such numbers and whole numbers
     for cells in columns:
-        for cell in cells:
-            if isinstance(cell, WrittenNumber):
-                continue
-            text = cell.strip()
-            for sign in counts:
+        texts = [cell.strip() for cell in cells if not isinstance(cell, WrittenNumber)]
+        has_whole = any(WHOLE.fullmatch(text) for text in texts)
+        for text in texts:
+            for sign in SIGNS:
                 if GROUPS[sign].fullmatch(text):
                     return sign, True
-                counts[sign] += FRACTION[sign].fullmatch(text) is not None
-            if GROUPED.fullmatch(text):
-                n_grouped, example = n_grouped + 1, example or text
-    if n_grouped < counts[","] or not n_grouped:
-        return "," if counts[","] > counts["."] else ".", max(counts.values()) > 0
-    # Where a comma is the decimal sign, programs write ; between columns. Points before fractions
-    # show that the commas are between thousands.
-    if counts["."] or delimiter == ";":
-        return "." if counts["."] else ",", True
+                if GROUPED[sign].fullmatch(text):
+                    unsure.setdefault(sign, text)
+                    is_mixed = is_mixed or has_whole
+                else:
+                    certain[sign] += FRACTION[sign].fullmatch(text) is not None
+    if certain.total():
+        return "," if certain[","] > certain["."] else ".", True
+    if not unsure:
+        return ".", False
+    # Where a comma is the decimal sign, programs write ; between columns. A program that writes
+    # three digits behind the point writes them for each number of a column.
+    if len(unsure) == 1 and ("," in unsure if delimiter == ";" else "." in unsure and not is_mixed):
+        return next(iter(unsure)), True
+    sign, text = next(iter(unsure.items()))
+    other = "," if sign == "." else "."
     raise DataError(
-        f"{source} holds numbers such as {example}, whose comma can be read in two ways: give "
-        f"--decimal . if it is {ungrouped(example, '.')}, with a comma between thousands, or "
-        f"--decimal , if it is {example.replace(',', '.')}, with a decimal comma."
+        f"{source} holds numbers such as {text}, which can be read in two ways: give --decimal "
+        f"{other} if it is {text.replace(sign, '')}, or --decimal {sign} if it is "
+        f"{text.replace(sign, '.')} with three digits behind the decimal sign."
     )
 
 

@@ -223,7 +223,7 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
             if TIME_NAMES.fullmatch(cells.name) and not NUMBERING.fullmatch(cells.name):
                 return _numbers(cells)
         for cells in numbers:
-            if _is_backward(cells) and TIME_NAMES.fullmatch(cells.name) and _unit_of(cells):
+            if _is_backward(cells) and TIME_NAMES.fullmatch(cells.name):
                 return _numbers(cells)
         for cells in rising:
             if _unit_of(cells) and cells.rises >= STEADY:

@@ -76,6 +76,11 @@ class SensorFeed:
         return self._seasons.season.name
 
     @property
+    def newest_time(self) -> float:
+        """Return the time of the newest row; NaN before the first."""
+        return self._clock.last_time
+
+    @property
     def pace(self) -> float:
         """Return the time between two slots; if rows are irregular, the mean time between rows.
 
