@@ -337,6 +337,7 @@ def _find_table(
     Returns:
         The columns (None if the options name all), and the number of sensors; see `_n_streams`.
     """
+    from edgefold.cli.forecasting import MANY, SENSOR_BYTES
     from edgefold.cli.text.sensor_forecasts import table_lines
     from edgefold.runtime import SnapshotError
     from edgefold.runtime.loop.sensor_rows import find_columns, kept_columns
@@ -362,6 +363,9 @@ def _find_table(
             return None, _n_streams(args)
         columns, n_named = table.columns, table.n_named
         say("\n".join(map(printable, table_lines(table))))
+    n_series = max(n_named, len(columns.choice.values))
+    if n_series >= MANY:
+        say(f"memory        {n_series:,} series take some {n_series * SENSOR_BYTES / 1e9:.2g} GB")
     if columns.choice.series:
         return columns, args.streams or max(LEAST_STREAMS, 2 * n_named)
     _require_streams(args, len(columns.choice.values))

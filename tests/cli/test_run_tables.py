@@ -259,3 +259,27 @@ def test_an_alarm_is_printed_when_it_is_asked_for(tmp_path: Path, capsys: Text) 
     assert "ALARM" not in capsys.readouterr().err
     assert main([*words, str(tmp_path / "b.csv"), "--print-alarms"]) == 0
     assert "ALARM: value at 150, value 900" in capsys.readouterr().err
+
+
+def test_the_memory_of_many_sensors_is_reported(
+    tmp_path: Path, capsys: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefold.cli.forecasting.MANY", 2)
+    source = tmp_path / "log.csv"
+    source.write_text(taking_turns())
+    words = ["--input", str(source), "--output", str(tmp_path / "out.csv")]
+    assert main(["run", "sensors", *words]) == 0
+    assert "2 series take some" in capsys.readouterr().err
+
+
+def test_a_pipe_with_a_header_of_old_windows_is_read(tmp_path: Path) -> None:
+    rows = "".join(f"{1 + i:02}.02.2024 00:00;{i},5;ok\n" for i in range(20))
+    text = f"Zeit;Wert °C;Größe\n{rows}"
+    source, pipe, output = tmp_path / "log.csv", tmp_path / "pipe", tmp_path / "out.csv"
+    source.write_bytes(text.encode("cp1252"))
+    os.mkfifo(pipe)
+    thread = threading.Thread(target=lambda: pipe.write_bytes(source.read_bytes()), daemon=True)
+    thread.start()
+    assert main(["run", "sensors", "--input", str(pipe), "--output", str(output)]) == 0
+    thread.join()
+    assert len(output.read_text().splitlines()) == 21
