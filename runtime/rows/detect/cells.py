@@ -159,14 +159,15 @@ def decimal_sign(
                 else:
                     certain[sign] += FRACTION[sign].fullmatch(text) is not None
     if certain.total():
-        return "," if certain[","] > certain["."] else ".", True
+        sign = "," if certain[","] > certain["."] else "."
+        return sign, True
     if not unsure:
         return ".", False
     # Where a comma is the decimal sign, programs write ; between columns. A program that writes
     # three digits behind the point writes them for each number of a column.
-    if len(unsure) == 1 and ("," in unsure if delimiter == ";" else "." in unsure and not is_mixed):
-        return next(iter(unsure)), True
-    sign, text = next(iter(unsure.items()))
+    (sign, text), *others = unsure.items()
+    if not others and (delimiter == ";" if sign == "," else not is_mixed):
+        return sign, True
     other = "," if sign == "." else "."
     raise DataError(
         f"{source} holds numbers such as {text}, which can be read in two ways: give --decimal "

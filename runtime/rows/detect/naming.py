@@ -120,7 +120,7 @@ def _may_name(cells: Cells, columns: Sequence[Cells], time: Sequence[str]) -> bo
     others = [c for c in columns if c.kind == "number" and c.name not in (*time, cells.name)]
     are_whole = all(text.isdecimal() for text in cells.texts if text)
     n = len(set(cells.texts))
-    is_sure = known is not None and known["end"]
+    is_sure = known is not None and bool(known["end"])
     return bool(others) and are_whole and (is_sure or 1 < n <= len(cells.texts) / MANY)
 
 

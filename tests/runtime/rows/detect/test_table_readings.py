@@ -102,6 +102,7 @@ def test_a_comma_before_three_digits_is_refused_where_it_has_two_readings() -> N
         table(text)
     with pytest.raises(DataError, match=r"--decimal , if it is 1000.*--decimal \. if it is 1.000"):
         table(text.replace("1,00", "1.00"))
+    assert parts(table("t;v\n1;433.378\n2;433.125\n"))[0].numbers[1] == 433.378
     assert parts(table("v\n1.250\n2.375\n1.125\n"))[0].numbers[1] == 1.25  # all have three digits
     assert parts(table(text, given={"decimal": "."}))[-1].numbers == (101.0, 1001.0)
     assert parts(table(text, given={"decimal": ","}))[-1].numbers == (101.0, 1.001)
