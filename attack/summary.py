@@ -27,6 +27,9 @@ KINDS = {
     "kills": "commands killed up to three times, then finished",
     "torn": "files cut, zeroed, with junk or stale copies",
     "exceptions": "exceptions before a line inside a call of `Stream`",
+    "sensor_exceptions": "exceptions before a line inside a call of `Sensors`",
+    "sensor_threads": "threads that share one `Sensors`",
+    "sensor_calls": "calls of `Sensors` with arguments of any type",
     "environments": "odd places: limits, locales, names, pipes, streams",
 }
 

@@ -26,6 +26,9 @@ COUNTS = {
     "kills": 620,
     "torn": 1000,
     "exceptions": 2000,
+    "sensor_exceptions": 1000,
+    "sensor_threads": 100,
+    "sensor_calls": 500,
     "environments": len(CASES),
 }
 """Cases of each kind. 250 files of rows are 1,000,000 rows, and so are 440 tables; 620 commands are

@@ -25,6 +25,9 @@ IN_TURNS = {
     "bundle_commands": 3,
     "rows": 1,
     "kills": 3,
+    "sensor_exceptions": 5,
+    "sensor_threads": 2,
+    "sensor_calls": 5,
     "torn": 2,
     "environments": 1,
 }

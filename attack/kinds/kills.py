@@ -52,6 +52,8 @@ KEEPERS = (
         "runtime/files.py",
         "runtime/stream/snapshot.py",
         "runtime/stream/stream.py",
+        "runtime/stream/named_states.py",
+        "runtime/sensors/engine.py",
     ),
     *("train/checkpoints.py", "train/training_loop.py", "export/bundle_files.py"),
     "export/bundle.py",
@@ -179,6 +181,7 @@ class Cases:
         setting: tuple[Any, ...] = ()
         if command == "run":
             kinds = ["series", "points", *(["rotated", "sensors"] if HAS_SENSORS else [])]
+            kinds += ["general", "general rotated"]
             every = (1, 3, 7, 20, 100)[random.integers(5)]
             setting = (kinds[random.integers(len(kinds))], int(every))
         return command, setting, way, int(random.integers(1, 4)), random
@@ -307,7 +310,8 @@ def _rows(kind: str) -> str:
     """Rows with a bad one now and then."""
     random = np.random.default_rng(3)
     lines = ["x1,y1" if kind == "points" else "time,value"]
-    if kind == "sensors":
+    is_general = kind.startswith("general")
+    if kind == "sensors" or is_general:
         lines = ["time,sensor,value"]
     for i in range(N_ROWS):
         value = f"{20 + 3 * np.sin(i / 3):.3f}"
@@ -315,6 +319,9 @@ def _rows(kind: str) -> str:
             lines.append(f"{random.normal():.3f},{value}")
         elif kind == "sensors":
             lines.append(f"{i // 2},{'ab'[i % 2]},{value}")
+        elif is_general:  # with a gap, a row without a value, and a clock that is set
+            time = 1_700_000_000 + 60 * (i // 2 + 3 * (i > 30)) - 7200 * (i > 45)
+            lines.append(f"{time},{'ab'[i % 2]},{'' if i == 20 else value}")
         else:
             lines.append(f"{i},{value}")
         if i % 17 == 9:
@@ -323,10 +330,13 @@ def _rows(kind: str) -> str:
 
 
 def _run_words(subjects: Path, folder: Path, kind: str, every: int) -> list[str]:
-    bundle = subjects / ("gru" if kind == "points" else "cmanp")
+    bundle = str(subjects / ("gru" if kind == "points" else "cmanp"))
     more = {"rotated": ["--rotate", "1kB"], "sensors": ["--stream", "sensor", "--streams", "3"]}
+    if kind.startswith("general"):
+        bundle, more[kind] = "sensors", ["--streams", "3", "--backend", "onnxruntime"]
+        more[kind] += ["--rotate", "1kB"] * (kind == "general rotated")
     return [
-        *("run", str(bundle), "--input", str(folder / "in.csv"), "--every", str(every)),
+        *("run", bundle, "--input", str(folder / "in.csv"), "--every", str(every)),
         *("--output", str(folder / "out.csv"), "--snapshot", str(folder / "s.npz")),
         *more.get(kind, []),
     ]

@@ -44,7 +44,7 @@ from edgefold.runtime.sensors.slots_ahead import SlotsAhead
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, number_of, seconds_of
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
-from edgefold.runtime.stream.snapshot import read_snapshot
+from edgefold.runtime.stream.snapshot import path_of, read_snapshot
 from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
@@ -434,7 +434,7 @@ class Sensors(OneCaller):
         """
         manifest = self._stream.manifest
         # The state of the stream itself is among those of the sensors, where it is checked.
-        extra = read_snapshot(FilePath(path), manifest, [t.name for t in manifest.state])[2]
+        extra = read_snapshot(path_of(path), manifest, [t.name for t in manifest.state])[2]
         names, engines = _names_in(extra), {}  # type: list[str], dict[str, TimedEngine]
         for name in names:
             engines[name] = TimedEngine(self._prediction, self._rate, name, engines)

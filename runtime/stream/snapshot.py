@@ -119,6 +119,15 @@ def write_snapshot(
         ) from error
 
 
+def path_of(path: object) -> Path:
+    """Return the path of a snapshot; raise SnapshotError for what is no path."""
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    raise SnapshotError(
+        f"the snapshot's path is {path!r:.40} of type {type(path).__name__}; give a text or a Path."
+    )
+
+
 def _require_file(path: Path) -> None:
     """Raise SnapshotError for a folder, a device, a pipe, or a path that cannot exist."""
     try:

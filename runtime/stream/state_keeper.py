@@ -10,7 +10,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.point_updates import ChunkBuffer
-from edgefold.runtime.stream.snapshot import SnapshotRecord, read_snapshot, write_snapshot
+from edgefold.runtime.stream.snapshot import SnapshotRecord, path_of, read_snapshot, write_snapshot
 from edgefold.runtime.stream.state_buffers import StateBuffers, seeds_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class StateKeeper(OneCaller):
         state = self._state
         tensors, at = state.read(), state.at
         record = SnapshotRecord(self.manifest.bundle_hash, at.n_points, at.n_recent)
-        write_snapshot(Path(path), record, tensors, extra or {}, state.not_finite)
+        write_snapshot(path_of(path), record, tensors, extra or {}, state.not_finite)
 
     @one_call
     def restore(self, path: str | Path) -> dict[str, Array]:
@@ -80,7 +80,7 @@ class StateKeeper(OneCaller):
             BackendError: The new state could not be written; the state does not change.
         """
         buffers = self._state
-        record, state, extra = read_snapshot(Path(path), self.manifest, buffers.not_finite)
+        record, state, extra = read_snapshot(path_of(path), self.manifest, buffers.not_finite)
         buffers.load(state, record.n_points, record.n_recent)
         return extra
 

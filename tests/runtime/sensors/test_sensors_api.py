@@ -304,6 +304,13 @@ def test_a_foreign_file_is_refused_and_changes_nothing(
     assert run(sensors, [10.0], 60)[0].mean == ahead.mean
 
 
+@pytest.mark.parametrize("path", [5, None, b"x.npz", [], "", "\0"])
+def test_what_is_no_path_is_refused(path: Any, sensors: Sensors) -> None:
+    for call in (sensors.save, sensors.restore, sensors._stream.save, sensors._stream.restore):
+        with pytest.raises(SnapshotError):
+            call(path)
+
+
 def test_another_model_is_refused(tiny_bundle: FilePath) -> None:
     with pytest.raises(BundleError):
         Sensors.open(tiny_bundle)
