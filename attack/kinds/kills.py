@@ -320,7 +320,7 @@ def _rows(kind: str) -> str:
         elif kind == "sensors":
             lines.append(f"{i // 2},{'ab'[i % 2]},{value}")
         elif is_general:  # with a gap, a row without a value, and a clock that is set
-            time = 1_700_000_000 + 60 * (i // 2 + 3 * (i > 30)) - 7200 * (i > 45)
+            time = 1_700_000_000 + 60 * (i // 2 + 3 * (i > 30)) - 7200 * (i > 35)
             lines.append(f"{time},{'ab'[i % 2]},{'' if i == 20 else value}")
         else:
             lines.append(f"{i},{value}")
@@ -334,6 +334,7 @@ def _run_words(subjects: Path, folder: Path, kind: str, every: int) -> list[str]
     more = {"rotated": ["--rotate", "1kB"], "sensors": ["--stream", "sensor", "--streams", "3"]}
     if kind.startswith("general"):
         bundle, more[kind] = "sensors", ["--streams", "3", "--backend", "onnxruntime"]
+        more[kind] += ["--time", "time", "--value", "value", "--stream", "sensor"]
         more[kind] += ["--rotate", "1kB"] * (kind == "general rotated")
     return [
         *("run", bundle, "--input", str(folder / "in.csv"), "--every", str(every)),
