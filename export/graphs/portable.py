@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgefold.export.graphs.comparisons import compared
+from edgefold.export.graphs.loops import without_loops
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
 
 WRITTEN = {"state", "row", "slot", "finite"}
@@ -18,11 +19,13 @@ WRITTEN = {"state", "row", "slot", "finite"}
 def portable(graphs: StepGraphs) -> StepGraphs:
     """Return the graphs of a model as each target can run them, with the same tensors.
 
-    In graphs that write state, NaN passes through extremes on every target.
+    No graph has a loop that its operators allow to avoid, and in those that write state, NaN passes
+    through extremes on every target.
     """
     return replace(graphs, steps=tuple(_portable(step) for step in graphs.steps))
 
 
 def _portable(step: StepGraph) -> StepGraph:
     writes = any(tensor.role in WRITTEN for tensor in step.outputs)
-    return replace(step, model=compared(step.model)) if writes else step
+    model = without_loops(step.model)
+    return replace(step, model=compared(model) if writes else model)

@@ -41,6 +41,7 @@ def _settled(residues: Tensor) -> Tensor:
 
     Where a reduction follows, TensorRT-RTX 1.7 computes a chain of integers again for each use of
     each value: its build of the rounds of `mixed` does not end. A CumSum keeps it from doing so.
+    The exporter writes a TopK instead, which does so too: older versions make a CumSum a loop.
     """
     return residues[None].cumsum(0)[0]
 

@@ -8,7 +8,8 @@ to the bit, NaN and the sign of 0 included:
     Below(x, bound)   Where(x > bound, bound, x)
     Max(a, b)         Above(a, b) + Where(b < inf, 0, b), but for the sign of 0; Min alike
 
-No graph in a file has the first two; the rules of generated C know them.
+No graph in a file has the first two; the rules of generated C know them. A TopK along an axis of
+length 1, as `edgefold.export.graphs.loops` writes it, is an Identity.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import Counter
 import onnx
 from onnx import NodeProto, helper
 
-from edgefold.export.graphs.static_graph import Array, constants_of
+from edgefold.export.graphs.static_graph import Array, attribute, constants_of, shapes_of
 
 FORMS = {"Less": ("Above", "Max", math.inf), "Greater": ("Below", "Min", -math.inf)}
 """Operators that a comparison is part of: that of one comparison, that of both operands, and the
@@ -30,6 +31,7 @@ class _Finder:
     def __init__(self, model: onnx.ModelProto):
         self._made = {name: node for node in model.graph.node for name in node.output}
         self._arrays: dict[str, Array] = constants_of(model)
+        self._shapes = shapes_of(model)
         uses = [name for node in model.graph.node for name in node.input]
         self._uses = Counter([*uses, *(value.name for value in model.graph.output)])
 
@@ -43,6 +45,12 @@ class _Finder:
         x, bound = test.input
         same = list(node.input[1:]) == [bound, x]
         return (FORMS[test.op_type][0], x, bound) if same else None
+
+    def nothing(self, node: NodeProto) -> bool:
+        """Return whether a node is a TopK along an axis of length 1, whose places nobody reads."""
+        if node.op_type != "TopK" or self._uses[node.output[1]]:
+            return False
+        return self._shapes[node.input[0]][attribute(node, "axis", -1)] == 1
 
     def whole(self, node: NodeProto) -> tuple[str, str, str] | None:
         """Return the operator and the operands of an Add that is Max or Min, or None."""
@@ -75,6 +83,9 @@ def with_extremes(model: onnx.ModelProto) -> onnx.ModelProto:
     changed.CopyFrom(model)
     nodes = []
     for node in model.graph.node:
+        if finder.nothing(node):
+            nodes.append(helper.make_node("Identity", node.input[:1], node.output[:1], node.name))
+            continue
         found = finder.whole(node) or finder.extreme(node)
         made = [node] if found is None else [helper.make_node(found[0], found[1:], node.output)]
         made[0].name = node.name
