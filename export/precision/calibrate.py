@@ -118,13 +118,13 @@ def calibrate(bundle: Path, episodes: Iterable[Episode]) -> dict[str, Samples]:
                         *(on_every_stream(a[done:moment], stream) for a in (episode.x, episode.y))
                     )
                     done = moment
-                cache = stream.state()
+                held = stream.state()  # a query may read the state next to the cache
                 for observer in refresh:
-                    cache = observer.run(cache)
+                    held |= observer.run(held)
                 rows = np.arange(turn, turn + widest.width) % len(targets)
                 points = np.tile(targets[rows], (manifest.n_streams, 1)).astype(np.float32)
                 mask = np.ones((manifest.n_streams, widest.width), bool)
-                query.run({**cache, "x": points, "mask": mask})
+                query.run({**held, "x": points, "mask": mask})
     samples = {observer.graph.name: observer.samples() for observer in refresh}
     for graph in manifest.of_step("query"):  # every width with the same grids and weights
         model = onnx.load(bundle / graph.file, load_external_data=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 
@@ -168,6 +169,57 @@ def test_a_bundle_of_a_model_keeps_the_contract(
             model.when_full,
         )
         hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+
+
+LOOPS = {"CumSum", "GRU", "If", "LSTM", "Loop", "RNN", "Scan"}
+"""Operators that TensorRT 10.3 makes a loop of, or that are one: no step could be captured."""
+
+
+def loops_of(bundle: Path) -> list[str]:
+    """Each loop of a bundle's graphs, as "file: operator"."""
+    graphs = {
+        path.name: onnx.load(path, load_external_data=False) for path in bundle.glob("*.onnx")
+    }
+    return [
+        f"{name}: {node.op_type}"
+        for name, model in graphs.items()
+        for node in model.graph.node
+        if node.op_type in LOOPS
+    ]
+
+
+@pytest.mark.parametrize(("name", "n_streams"), cases(FORMS[0], 1) + cases(FORMS[2], 3))
+def test_no_graph_of_a_model_has_a_loop(name: str, exported: Export, n_streams: int) -> None:
+    assert loops_of(exported(name, n_streams, "")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_no_graph_of_a_reservoir_has_a_loop(name: str, exported: Export) -> None:
+    """Its random numbers pass through a CumSum over one term in PyTorch."""
+    assert loops_of(exported(name, 1, "reservoir")) == []
+
+
+def int8_cases() -> list[Any]:
+    """Every model, of which `make test-all` alone takes all but the one with a rare query."""
+    marks = {name: () if name == "retreever" else pytest.mark.slow for name in NAMES}
+    return [pytest.param(name, marks=marks[name]) for name in NAMES if name not in WITHOUT_INT8]
+
+
+WITHOUT_INT8 = {
+    "convcnp": "its convolutions bear no int8",
+    "hawkes": "it has no product",
+    "poisson": "it has no product",
+}
+
+
+@pytest.mark.parametrize("name", int8_cases())
+def test_a_model_is_exported_in_int8(name: str, tmp_path: Path) -> None:
+    """The query of retreever reads the state next to the cache."""
+    config = ExportConfig(chunk=4, targets=3, parity_steps=24, precision="int8", accept_loss=True)
+    export_bundle(tiny(name), {"name": "untrained"}, tmp_path / "bundle", config)
+    with Stream.open(tmp_path / "bundle", "onnxruntime") as stream:
+        assert stream.manifest.precision["name"] == "int8"
 
 
 @pytest.mark.parametrize("name", cases(FORMS[3]))
