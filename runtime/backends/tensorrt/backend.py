@@ -21,16 +21,23 @@ from typing import Any
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import with_board_defaults
-from edgefold.runtime.backends.tensorrt.context import GraphContext
+from edgefold.runtime.backends.tensorrt.context import AS_ONE_GRAPH, GraphContext
 from edgefold.runtime.backends.tensorrt.driver import Build, Device, EngineTensor, TensorRtDriver
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
-from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory
+from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory, Staged
+from edgefold.runtime.backends.tensorrt.replays import Combination, launches_agree
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
 from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.errors import BackendError
+
+APART = (
+    "as one CUDA graph, each in a context of its own, because several graphs of one context gave "
+    "other results than plain runs"
+)
+"""Words for the report where `launches_agree` found a difference."""
 
 
 class TensorRtBackend:
@@ -44,6 +51,10 @@ class TensorRtBackend:
         self._births: dict[str, dict[str, Any]] = {}
         self._engines: dict[str, Any] = {}
         self._contexts: dict[str, GraphContext] = {}
+        self._staged: dict[str, tuple[Staged, Staged]] = {}
+        self._results: dict[str, list[Array]] = {}
+        self._combinations: dict[str, list[Combination]] = {}
+        self._apart: set[str] = set()
         self._kernels: KeptKernels | None = None
         self._resources = ExitStack()
         self._resources.callback(driver.close)
@@ -139,16 +150,22 @@ class TensorRtBackend:
         """
         inputs, arrays = self._memory.stage([t for t in graph.inputs if t.role in STAGED])
         outputs, results = self._memory.stage([t for t in graph.outputs if t.role in STAGED])
-        self._contexts[graph.name] = GraphContext(
+        self._staged[graph.name] = inputs, outputs
+        self._results[graph.name] = list(results.values())
+        self._contexts[graph.name] = self._context(graph)
+        self._combinations[graph.name] = []
+        return arrays | results
+
+    def _context(self, graph: Graph) -> GraphContext:
+        return GraphContext(
             graph.name,
             self._engines[graph.name],
             (self._scratch, self._scratch_bytes),
-            (inputs, outputs),
+            self._staged[graph.name],
             self._driver,
             self._stream,
             self._resources,
         )
-        return arrays | results
 
     def bind(self, graph: Graph, placed: Mapping[str, CudaBuffer]) -> BoundStep:
         """Run the graph once on these device buffers, and capture the run as a CUDA graph.
@@ -156,11 +173,30 @@ class TensorRtBackend:
         Returns:
             A callable that runs the graph on these buffers again.
         """
-        addresses = {name: tensor.address for name, tensor in placed.items()}
-        step = self._contexts[graph.name].bind(addresses, self._options.cuda_graphs)
+        combination = Combination(placed, lambda: None)
+        if graph.name in self._apart:
+            self._bind_apart(graph, [combination])
+        else:
+            context, earlier = self._contexts[graph.name], self._combinations[graph.name]
+            addresses = combination.addresses()
+            combination.run = context.bind(addresses, self._options.cuda_graphs)
+            earlier.append(combination)
+            captured = context.launched == AS_ONE_GRAPH and len(earlier) > 1
+            results = self._results[graph.name]
+            if captured and not launches_agree(graph, context, earlier, results):
+                self._bind_apart(graph, earlier)
         if self._kernels is not None:
             self._kernels.note_run(graph.name)
-        return step
+        return combination.step
+
+    def _bind_apart(self, graph: Graph, combinations: Sequence[Combination]) -> None:
+        """Bind each combination in a context of its own, which takes more memory."""
+        self._apart.add(graph.name)
+        for combination in combinations:
+            context = self._context(graph)
+            combination.run = context.bind(combination.addresses(), self._options.cuda_graphs)
+            apart = context.launched == AS_ONE_GRAPH
+            self._contexts[graph.name].launched = APART if apart else context.launched
 
     def report(self) -> dict[str, Any]:
         asked, waits = self._options.wait, self._waits
@@ -184,6 +220,7 @@ class TensorRtBackend:
     def close(self) -> None:
         self._engines.clear()
         self._contexts.clear()
+        self._combinations.clear()
         self._resources.close()
 
 

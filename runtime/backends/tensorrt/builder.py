@@ -180,6 +180,9 @@ def _configure(variant: Variant, builder: Any, options: EngineOptions) -> Any:
     # On by default: products of float32 rounded to 10 bits, which a state that must stay within
     # 1e-5 cannot bear. What may be short is float16 in the graph.
     config.clear_flag(trt.BuilderFlag.TF32)
+    # Else it may take 0 * x for 0 and x - x too, which hides NaN; TensorRT 10.3 lacks the flag.
+    if hasattr(trt.BuilderFlag, "STRICT_NANS"):
+        config.set_flag(trt.BuilderFlag.STRICT_NANS)
     # Steps of tens of microseconds: branches side by side cost more in events than they save, and
     # each stream would need scratch of its own.
     config.max_aux_streams = 0

@@ -10,7 +10,8 @@ graph runs on different combinations of buffers, and is bound to each of them on
 A CUDA graph is a recording of all GPU work of one step. A context takes memory in addition to the
 scratch block that all contexts share, so there is one for each graph and not one for each
 combination. A captured CUDA graph keeps the addresses that the context had during its capture,
-whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same.
+whatever is set later; NVIDIA's TensorRT-Edge-LLM relies on the same. NVIDIA's text asks for a
+context for each captured graph, so `edgefold.runtime.backends.tensorrt.replays` compares at open.
 """
 
 from __future__ import annotations
@@ -83,8 +84,7 @@ class GraphContext:
             self._set(addresses)
             self._enqueue()
 
-        enqueue()  # what TensorRT settles at a first run is forbidden in a capture
-        driver.synchronise(stream)
+        self.run_plain(addresses)  # what TensorRT settles at a first run is forbidden in a capture
         captured = self._capture() if cuda_graph else None
         if captured is not None:  # the first launch uploads the graph: not at the first step
             driver.launch(captured, stream)
@@ -101,6 +101,12 @@ class GraphContext:
                 raise BackendError(f"{self._name} failed in TensorRT: {error}") from error
 
         return step
+
+    def run_plain(self, placed: Mapping[str, Address]) -> None:
+        """Run the graph once on device buffers, without a CUDA graph, and wait for the results."""
+        self._set(placed)
+        self._enqueue()
+        self._driver.synchronise(self._stream)
 
     def _set(self, addresses: Mapping[str, Address]) -> None:
         for name, address in addresses.items():

@@ -272,6 +272,10 @@ class CudaDriver:
     def allocate(self, n_bytes: int) -> Address:
         return int(self._call("cudaMalloc", n_bytes))
 
+    def clear(self, address: Address, n_bytes: int) -> None:
+        self._call("cudaMemset", address, 0, n_bytes)
+        self._call("cudaDeviceSynchronize")
+
     def release(self, address: Address) -> None:
         self._call("cudaFree", address)
 

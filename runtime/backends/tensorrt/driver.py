@@ -154,6 +154,9 @@ class TensorRtDriver(Protocol):
     def allocate(self, n_bytes: int) -> Address:
         """Allocate device memory; return its address, a multiple of 256 bytes."""
 
+    def clear(self, address: Address, n_bytes: int) -> None:
+        """Fill device memory with 0, and wait until that is done."""
+
     def release(self, address: Address) -> None: ...
 
     def allocate_pinned(self, n_bytes: int) -> Array:

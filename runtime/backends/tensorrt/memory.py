@@ -16,7 +16,6 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +57,11 @@ class CudaBuffer:
         pinned, window = self._window()
         np.copyto(window, values)
         self._memory.copy_in(self.address, pinned)
+
+    def fill(self, number: float) -> None:
+        """Write a number into all elements if they are floats, else 0."""
+        dtype = self._dtype
+        self.write(np.full(self._shape, number if dtype.kind == "f" else 0, dtype))
 
     def write_row(self, row: CudaBuffer, axis: int, slot: int, stream: int | None = None) -> None:
         """Enqueue a copy of a row over the elements at index `slot` of an axis, and do not wait.
@@ -108,11 +112,17 @@ class DeviceMemory:
         self._driver, self._stream, self._resources = driver, stream, resources
         self._is_shared = is_shared
         self._largest = 0
+        self._window: Array = np.empty(0, np.uint8)
 
     def allocate(self, n_bytes: int) -> Address:
-        """Allocate `n_bytes` of device memory, and return the address."""
+        """Allocate `n_bytes` of device memory, filled with 0, and return the address.
+
+        Each graph runs once before a state is written, and a graph may take numbers of the state
+        for places: nobody knows what its kernels do with any bits.
+        """
         address = self._driver.allocate(max(n_bytes, ALIGNMENT))
         self._resources.callback(self._driver.release, address)
+        self._driver.clear(address, max(n_bytes, ALIGNMENT))
         return address
 
     def tensor(self, tensor: StateTensor | Tensor) -> CudaBuffer:
@@ -148,13 +158,15 @@ class DeviceMemory:
         self._resources.callback(self._driver.release_pinned, block)
         return block
 
-    @cached_property
+    @property
     def window(self) -> Array:
-        """Allocate at first use the pinned block for reading and writing device buffers.
+        """Return the pinned block for reading and writing device buffers; made at the first use.
 
         It is as large as the largest device buffer.
         """
-        return self._pin(self._largest)
+        if len(self._window) < self._largest:
+            self._window = self._pin(self._largest)
+        return self._window
 
     def copy_in(self, address: Address, window: Array) -> None:
         """Copy pinned bytes on the host to device memory, and wait until that is done."""

@@ -119,6 +119,13 @@ class HostCudart:
     def _cudaMalloc(self, n_bytes: int) -> int:  # noqa: N802
         return self.driver.allocate(n_bytes)
 
+    def _cudaMemset(self, address: int, byte: int, n_bytes: int) -> None:  # noqa: N802
+        assert byte == 0
+        self.driver.clear(address, n_bytes)
+
+    def _cudaDeviceSynchronize(self) -> None:  # noqa: N802
+        """Work is done when it is enqueued on the default stream here."""
+
     def _cudaFree(self, address: int) -> None:  # noqa: N802
         self.driver.release(address)
 

@@ -38,7 +38,7 @@ class HostEngine:
     name: str
 
 
-@dataclass
+@dataclass(eq=False)  # two contexts of an engine may have the same addresses
 class HostContext:
     engine: HostEngine
     addresses: dict[str, Address] = field(default_factory=dict)
@@ -72,6 +72,8 @@ class HostDriver:
         variant: "tensorrt_rtx" compiles each engine's kernels at its first run.
         is_integrated: The GPU shares the host's memory.
         fits: What kept kernels begin with if they fit this machine.
+        fresh: The byte that fills device memory which nobody has written.
+        graphs_follow_context: Captured graphs run on the addresses that their context has last.
         compiled: Kernels that its contexts share; None while contexts share none.
         n_compiled: Kernels compiled, as against taken from those kept.
         built_with: With which options.
@@ -97,6 +99,8 @@ class HostDriver:
         self.n_builds = 0
         self.built_with: list[EngineOptions] = []
         self.capturable = True
+        self.fresh = 0xCD
+        self.graphs_follow_context = False
         self._blocks: dict[Address, Array] = {}
         self._starts: list[Address] = []
         self._next: Address = 0x7000_0000_0000
@@ -223,10 +227,14 @@ class HostDriver:
         self._call("allocate")
         address = self._next
         self._next += -(-n_bytes // 256) * 256 + 256  # a gap, so that an overrun is noticed
-        self._blocks[address] = np.full(n_bytes, 0xCD, np.uint8)
+        self._blocks[address] = np.full(n_bytes, self.fresh, np.uint8)
         insort(self._starts, address)
         self.live[address] = "device memory"
         return address
+
+    def clear(self, address: Address, n_bytes: int) -> None:
+        self._call("clear")
+        self.memory(address, n_bytes).fill(0)
 
     def release(self, address: Address) -> None:
         self._call("release")
@@ -310,6 +318,8 @@ class HostDriver:
                 raise BackendError("operation not permitted when stream is capturing")
             stream.recorded.append(context)
         addresses, scratch = dict(context.addresses), context.scratch  # a capture keeps these
+        if self.graphs_follow_context and stream.recording is not None:
+            addresses = context.addresses
         self._put(stream, lambda: self._run(context, addresses, scratch))
 
     def _run(

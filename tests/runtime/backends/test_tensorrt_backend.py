@@ -235,7 +235,21 @@ def test_every_graph_has_one_context_and_every_capture_was_launched_once_at_open
     with opened(tiny_bundle, seam, tmp_path) as stream:
         assert seam.calls.count("context") == len(stream.manifest.graphs) == 6
     captures = seam.calls.count("end_capture")
-    assert captures == seam.calls.count("launch") == 14
+    assert captures == 14 and seam.calls.count("launch") >= captures
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_that_follow_their_context_get_a_context_each(
+    tiny_bundle: Path, tmp_path: Path, kind: str
+) -> None:
+    """NVIDIA's text asks for one context for each captured graph."""
+    seam = driver(kind)
+    seam.graphs_follow_context = True
+    with opened(tiny_bundle, seam, tmp_path) as stream:
+        told = stream.backend_report["launched"]
+        assert "a context of its own" in told["update"]
+        assert seam.calls.count("context") > len(stream.manifest.graphs)
+        assert learns_as_the_cpu(stream, tiny_bundle)
 
 
 @pytest.mark.parametrize(
@@ -354,3 +368,24 @@ def test_auto_runs_on_onnxruntime_and_says_why_not_tensorrt(tiny_bundle: Path) -
 def test_tensorrt_by_name_is_refused_with_the_reason(tiny_bundle: Path) -> None:
     with pytest.raises(BackendError, match=r"no backend opened .* tensorrt: .*TensorRT"):
         open_backend("tensorrt", load_manifest(tiny_bundle), 1, EngineOptions())
+
+
+@pytest.mark.parametrize("kind", ["discrete", "integrated"])
+@pytest.mark.parametrize("fresh", [0x00, 0xCD, 0xFF])
+def test_no_graph_runs_on_memory_that_nobody_has_written(
+    bundles: Path, tmp_path: Path, fresh: int, kind: str
+) -> None:
+    """Graphs run once at open; a count of 0xFF.. is -1, and reservoirs divide by it plus 1."""
+    seam = driver(kind)
+    seam.fresh = fresh
+    run = seam._run
+
+    def watched(context: Any, addresses: dict[str, int], scratch: Any) -> None:
+        for tensor in context.engine.session.get_inputs():
+            values = seam._tensor(tensor, addresses)
+            assert not fresh or values.tobytes() != bytes([fresh]) * values.nbytes
+        run(context, addresses, scratch)
+
+    seam._run = watched  # type: ignore[method-assign]
+    with opened(bundles / "tiny", seam, tmp_path / "cache") as stream:
+        assert learns_as_the_cpu(stream, bundles / "tiny")

@@ -224,6 +224,13 @@ def test_the_network_is_strongly_typed_and_float32_is_not_rounded(trt: TensorRt)
     assert trt.config.builder_optimization_level == 3
 
 
+def test_nan_is_strict_where_tensorrt_has_the_flag(trt: TensorRt) -> None:
+    """TensorRT has it from 10.6 on, JetPack 6 has 10.3."""
+    trt.BuilderFlag.STRICT_NANS = "NaN"
+    build_plan(variant(trt), ONNX, EngineOptions())
+    assert trt.config.calls == [("clear", "TF32"), ("set", "NaN")]
+
+
 def test_workspace_and_level_reach_the_builder(trt: TensorRt) -> None:
     build_plan(variant(trt), ONNX, EngineOptions(None, 1 << 28, 0))
     assert ("WORKSPACE", 1 << 28) in trt.config.calls
