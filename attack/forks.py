@@ -40,7 +40,7 @@ BATCH = 2000
 HEAP_BYTES = 2_000_000_000
 """Bytes that a worker may allocate: far more than a subject needs, too few for a bomb."""
 PROGRESS_S = 10.0
-BOMBED = ("bundles", "bundle_commands", "snapshots")
+BOMBED = ("bundles", "builds", "bundle_commands", "snapshots")
 
 
 class Attack(Protocol):

@@ -19,6 +19,7 @@ PAGE = ROOT / "docs/attacks.md"
 BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 KINDS = {
     "bundles": "resealed bundles, through the Python interface",
+    "builds": "resealed bundles, turned into C",
     "bundle_commands": "resealed bundles, through six commands",
     "crashes": "bundles that crashed onnxruntime above, through `check`",
     "snapshots": "changed snapshots: restored, and resumed by `run`",

@@ -19,6 +19,7 @@ from attack.summary import note
 
 COUNTS = {
     "bundles": 100_000,
+    "builds": 5000,
     "bundle_commands": 600,
     "snapshots": 50_000,
     "rows": 250,

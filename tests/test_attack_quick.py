@@ -22,6 +22,7 @@ from edgefold.runtime.bundle.manifest_file import load_manifest
 EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9}
 IN_TURNS = {
     "bundles": 200,
+    "builds": 60,
     "bundle_commands": 3,
     "rows": 1,
     "kills": 3,
