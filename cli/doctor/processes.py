@@ -25,7 +25,7 @@ def watch_processes(
 
     def busiest() -> list[dict[str, Any]]:
         elapsed_s = clock() - start_s
-        used = [
+        used: list[dict[str, Any]] = [
             {"name": name, "cpu_percent": 100.0 * (now_s - before[key][1]) / elapsed_s}
             for key, (name, now_s) in _used_s(proc).items()
             if key in before

@@ -24,15 +24,11 @@ def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
     """Return lists of advice, empty if nothing is missing, under needed, more and steadier."""
     runtime = list(_onnxruntime(record))
     runs = any(entry["opens"] for entry in record["backends"])
+    more = [*runtime, *_gpu(record), *_meters(record), *_builder(record), *_extras(record)]
+    needed = [] if runs else runtime
     return {
-        "needed": [] if runs else runtime,
-        "more": [
-            *(runtime if runs else ()),
-            *_gpu(record),
-            *_meters(record),
-            *_builder(record),
-            *_extras(record),
-        ],
+        "needed": needed,
+        "more": [remedy for remedy in dict.fromkeys(more) if remedy not in needed],
         "steadier": list(_steadier(record)),
     }
 

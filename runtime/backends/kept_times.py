@@ -60,9 +60,8 @@ class KeptTimes(CodeCache):
             return None
         names = [graphs[0].name for step in OF_A_ROW if (graphs := manifest.of_step(step))]
         times = [step_s.get(name) for name in names]
-        if not all(isinstance(time, float) and time > 0 for time in times):
-            return None
-        return sum(times) or None
+        sound = [time for time in times if isinstance(time, float) and time > 0]
+        return sum(sound) if sound and len(sound) == len(times) else None
 
 
 def _key_of(manifest: Manifest, processor: Processor, backend: str) -> TimesKey:

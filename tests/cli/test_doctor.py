@@ -318,6 +318,20 @@ def test_an_onnxruntime_that_crashes_on_arm_brings_an_older_one(tmp_path: Path) 
     assert "runs no: no backend opens" in report(record)
 
 
+@pytest.mark.parametrize(("opening", "kind"), [("native", "more"), ("none", "needed")])
+def test_a_missing_onnxruntime_is_advised_once(opening: str, kind: str, tmp_path: Path) -> None:
+    remedy = {"what": "onnxruntime", "command": "pip install 'edgefold[cpu]'"}
+    missing = {"opens": False, "reason": "onnxruntime is not installed", "remedy": remedy}
+    probes = [
+        entry | missing if entry["name"] in (IMPORT, "onnxruntime") else entry
+        for entry in probed(opening)
+    ]
+    record = examine(replace(place(tmp_path), probe=lambda *_: probes))
+    advised = {k: [r.command for r in found] for k, found in remedies(record).items()}
+    assert advised[kind][0] == remedy["command"]
+    assert sum(found.count(remedy["command"]) for found in advised.values()) == 1
+
+
 def test_the_cache_is_shown_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEFOLD_CACHE", str(tmp_path / "cache"))
     here = place(tmp_path / "board")
