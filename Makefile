@@ -15,7 +15,7 @@ WORKERS := --numprocesses auto --maxprocesses 4 --dist loadscope
 # not write bytecode, as some containers ask, which costs more than half of the collection.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs docs-site deb image bench clean
+.PHONY: help install wheels demo test test-near test-all test-rest test-py310 test-arm64 test-attack check docs docs-site deb image bench clean
 
 help:
 	@echo "make demo        export, check, run and profile the shipped model; verify one of a user's"
@@ -32,6 +32,7 @@ help:
 	@echo "make deb         Debian packages of the wheels in dist/"
 	@echo "make image BUNDLE=...   a container image of a bundle's program, for four processors"
 	@echo "make bench       measure everything again, write benchmarks/records and docs/results.md"
+	@echo "make wheels      a wheel for each platform in dist/; CHECK=1 builds twice and compares"
 	@echo "make install     only the virtual environment"
 	@echo "make clean       remove what these made, the virtual environments included"
 
@@ -136,6 +137,19 @@ bench: install
 	$(BIN)/python -m benchmarks attention_operations
 	$(BIN)/python -m benchmarks attention_drift
 	$(BIN)/python -m benchmarks tables
+
+# The tools of the wheels, in an environment of their own (docs/install.md). The generator needs onnx;
+# versions are those that make the bytes: of the metadata, and of the compiled libraries.
+WHEEL_TOOLS := .venv-wheels
+$(WHEEL_TOOLS)/installed: Makefile
+	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/pip install --quiet setuptools==80.9.0 ziglang==0.17.1 "onnx>=1.17"
+	@touch $@
+
+WHEELS ?= dist
+wheels: $(WHEEL_TOOLS)/installed
+	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/$(WHEEL_TOOLS)/zig-cache $(WHEEL_TOOLS)/bin/python \
+	    scripts/wheels/build.py --out $(WHEELS) $(if $(CHECK),--check)
 
 clean:
 	rm -rf $(VENV) $(SITE_VENV) build site .venv310 .arm64 demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -19,12 +19,12 @@ import pytest
 
 from edgefold.export.checks.laws import answers, distance, draw
 from edgefold.export.checks.subjects import StreamSubject
-from edgefold.export.native.golden_check import prove_library
 from edgefold.export.native.toolchain.compilers import Compiler, compile_library, find_compiler
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
 from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.checking.library_proof import prove_library
 from edgefold.runtime.errors import BackendError
 from tests.made_once import made_once
 
@@ -115,7 +115,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 PROVE = """
 import json, sys
 from pathlib import Path
-from edgefold.export.native.golden_check import prove_library
+from edgefold.runtime.checking.library_proof import prove_library
 print(json.dumps(prove_library(sys.argv[1], None, Path(sys.argv[2]), lambda doing, name: None)))
 """
 

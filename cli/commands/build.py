@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="prove and keep this library, which --target made on another machine; needs neither "
-        "a compiler nor the train extra",
+        "a compiler nor the build extra",
     )
     what.add_argument(
         "--list", action="store_true", help="show the libraries that are kept for this bundle"
@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compiler",
         metavar="CC",
-        help="the compiler, as clang or 'ccache gcc' (default: $CC, else cc, gcc or clang; with "
-        "--target, that target's)",
+        help="the compiler, as clang or 'ccache gcc' (default: $CC, else cc, gcc, clang or zig's, "
+        "which `pip install ziglang` installs; with --target, that target's, or zig's for Linux)",
     )
     parser.add_argument(
         "--flags",
@@ -160,12 +160,25 @@ def _require_sense(args: argparse.Namespace) -> None:
 
 
 def _generate(args: argparse.Namespace) -> Mapping[str, str]:
-    """Return the C files by name; raises ExportError that names operators not supported."""
-    from edgefold.export.native.generator import generate
+    """Return the C files by name.
 
-    if args.program:
+    Raises:
+        ExportError: An operator is not supported; the message names it.
+        BackendError: The package that reads the graphs is not installed.
+    """
+    from edgefold.runtime.errors import BackendError, Remedy, install_extra
+
+    try:
+        from edgefold.export.native.generator import generate
         from edgefold.export.native.loop_program import program_sources
-
+    except ModuleNotFoundError as error:
+        install = install_extra("build")
+        raise BackendError(
+            f"{error.name} is not installed, without which no C is written; {install} installs it, "
+            "and a C compiler.",
+            Remedy("what `edgefold build` needs", install),
+        ) from error
+    if args.program:
         return program_sources(Path(args.bundle), args.name)
     return generate(Path(args.bundle), args.name).files
 
@@ -340,7 +353,7 @@ def prove(args: argparse.Namespace) -> dict[str, Any]:
 
     Returns `generator`, `passed`, `proof` and `step_s`, as `prove_library` explains them.
     """
-    from edgefold.export.native.golden_check import prove_library
+    from edgefold.runtime.checking.library_proof import prove_library
 
     return prove_library(args.bundle, args.expect_hash, args.proved, args.watch, args.library)
 

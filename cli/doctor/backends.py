@@ -22,10 +22,10 @@ import select
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from edgefold.devices.host import Host
 from edgefold.devices.memory.registry import GPU_METERS
@@ -33,6 +33,9 @@ from edgefold.runtime.backends.base import Trial
 from edgefold.runtime.backends.registry import BACKENDS, info_of
 from edgefold.runtime.child_process import child_process, die_first
 from edgefold.runtime.errors import BackendError, BundleError, EdgefoldError
+
+if TYPE_CHECKING:
+    from edgefold.runtime.backends.native.processor import Processor
 
 IMPORT = "import onnxruntime"
 TIMEOUT_S = 300.0  # for each name: TensorRT may build for minutes on a small board
@@ -218,7 +221,8 @@ def _find_tensorrt(name: str) -> dict[str, Any]:
 def _compile(name: str) -> dict[str, Any]:
     """Compile, load and call a C function; return version (the compiler), device and detail.
 
-    The detail is the number of kept libraries; one of them is enough where there is no compiler.
+    The detail is the number of kept libraries and the processors of the wheel's; one of them is
+    enough where there is no compiler.
     """
     from ctypes import CDLL
 
@@ -226,13 +230,18 @@ def _compile(name: str) -> dict[str, Any]:
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.backends.native.processor import read_processor
 
-    store = LibraryStore()
-    n_kept = sum(not library.reason for library in store.libraries(read_processor()))
-    facts = {"device": "cpu", "detail": f"{n_kept} built libraries for this processor"}
+    processor = read_processor()
+    n_kept = sum(not library.reason for library in LibraryStore().libraries(processor))
+    levels = _levels_of_wheel(processor)
+    facts = {
+        "device": "cpu",
+        "detail": f"{n_kept} built libraries for this processor"
+        + (f"; the wheel's: {', '.join(levels)}" if levels else ""),
+    }
     try:
         compiler = find_compiler()
     except BackendError:
-        if n_kept:
+        if n_kept or levels:
             return {"version": "no compiler", **facts}
         raise
     with tempfile.TemporaryDirectory() as folder:
@@ -240,6 +249,21 @@ def _compile(name: str) -> dict[str, Any]:
         if library.negate(2) != -2:
             raise BackendError(f"{compiler.title} compiles -(2) as {library.negate(2)}")
     return {"version": compiler.title, **facts}
+
+
+def _levels_of_wheel(processor: Processor) -> list[str]:
+    """Return the levels of the wheel's libraries that this machine opens, each once."""
+    from edgefold.runtime.backends.native.wheel_libraries import choose_library, libraries_of_wheel
+    from edgefold.runtime.bundle.manifest_file import load_manifest
+    from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
+
+    levels = []
+    with suppress(EdgefoldError):  # a bundle or an index that is damaged has its own message
+        libraries = libraries_of_wheel()
+        for name in SHIPPED if libraries else ():
+            library = choose_library(load_manifest(shipped_bundle(name)), processor, libraries)
+            levels += [f"{name} {library.level}"] if library else []
+    return levels
 
 
 def _run_node(name: str) -> dict[str, Any]:

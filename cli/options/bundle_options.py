@@ -174,14 +174,14 @@ def require_trusted(args: argparse.Namespace, bundle: str | Path) -> str | None:
     return expected_hash(bundle, args.expect_hash, args.trusted_key)
 
 
-BUNDLE_HELP = "folder written by `edgefold export`, or sensors: the model that is shipped"
+BUNDLE_HELP = "folder written by `edgefold export`, or a shipped model: sensors or gp-tiny"
 
 
 def bundle_of(name: str) -> str:
-    """Return the folder of a bundle; the word `sensors` names the bundle that is shipped."""
+    """Return the folder of a bundle; the words of `SHIPPED` name the bundles that are shipped."""
     from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 
-    return str(shipped_bundle()) if name == SHIPPED and not Path(name).exists() else name
+    return str(shipped_bundle(name)) if name in SHIPPED and not Path(name).exists() else name
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
@@ -301,7 +301,8 @@ def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
     from edgefold.devices.nvidia import has_gpu
 
     waits = f", waits: {report['waits']}" if "waits" in report else ""
-    lines = [f"backend   {report['name']} {report['version']} on {report['device']}{waits}"]
+    name = f"{report['name']}, {report['origin']}:" if "origin" in report else report["name"]
+    lines = [f"backend   {name} {report['version']} on {report['device']}{waits}"]
     if report.get("mode"):
         lines.append(f"engines   {report['mode']}")
     if report.get("row_s") or ("chosen" in report and has_gpu(root)):

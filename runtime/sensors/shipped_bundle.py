@@ -1,7 +1,9 @@
-"""Find the bundle of the general model of sensors that is shipped with the package.
+"""Find the bundles that are shipped with the package: the general model of sensors, and gp-tiny.
 
-A board has neither torch nor a compiler, so the bundle itself is shipped, and nothing is exported
-or fetched when a program opens it.
+A board has neither torch nor a compiler, so the bundles themselves are shipped, and nothing is
+exported or fetched when a program opens one. `gp-tiny` is a small model of any function of one
+number, with which every command can be tried; it is `checkpoints/gp-tiny` as exported with
+`--chunk 8 --targets 8`.
 """
 
 from __future__ import annotations
@@ -10,20 +12,23 @@ from pathlib import Path
 
 from edgefold.runtime.errors import BundleError
 
-SHIPPED = "sensors"
-"""The word that stands for the shipped bundle on the command line."""
-FOLDER = Path(__file__).parents[1] / "shipped_bundles" / SHIPPED
+SENSORS = "sensors"
+"""The word that stands for the general model of sensors on the command line."""
+SHIPPED = (SENSORS, "gp-tiny")
+"""The words that stand for shipped bundles on the command line."""
+FOLDER = Path(__file__).parents[1] / "shipped_bundles"
 
 
-def shipped_bundle() -> Path:
-    """Return the folder of the shipped bundle.
+def shipped_bundle(name: str = SENSORS) -> Path:
+    """Return the folder of a shipped bundle, one of `SHIPPED`.
 
     Raises:
         BundleError: This installation was made without the bundle.
     """
-    if not (FOLDER / "manifest.json").is_file():
+    folder = FOLDER / name.replace("-", "_")  # a package of Python, so that wheels hold it
+    if not (folder / "manifest.json").is_file():
         raise BundleError(
-            f"the general model of sensors is not in this installation ({FOLDER}); install the "
+            f"the shipped bundle {name} is not in this installation ({folder}); install the "
             "package again, or name a bundle's folder."
         )
-    return FOLDER
+    return folder

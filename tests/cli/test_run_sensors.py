@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgefold.cli.main import main
+from edgefold.cli.options.bundle_options import bundle_of
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.sensors import shipped_bundle as shipped
@@ -237,7 +238,8 @@ def test_the_word_sensors_is_the_bundle_that_is_shipped(
     bundle: Path, hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shipped, "FOLDER", bundle)
+    shutil.copytree(bundle, tmp_path / "shipped" / "sensors")
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shipped")
     assert run("sensors", "--input", hours, "--output", "out.csv") == 0
     shutil.copytree(bundle, "sensors")
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
@@ -266,3 +268,9 @@ def test_the_bundle_that_is_shipped_is_whole_and_of_sensors() -> None:
     manifest = load_manifest(shipped.shipped_bundle())
     assert isinstance(manifest.prediction, SensorForecast)
     assert manifest.n_inputs == 4 and manifest.n_streams == 1
+
+
+def test_gp_tiny_is_shipped_whole_under_its_name() -> None:
+    manifest = load_manifest(shipped.shipped_bundle("gp-tiny"))
+    assert (manifest.n_inputs, manifest.chunk, manifest.targets) == (1, 8, 8)
+    assert bundle_of("gp-tiny") == str(manifest.path)

@@ -1,5 +1,7 @@
 """Run a bundle's steps as compiled C: a step is one call with a list of addresses.
 
+A library that `edgefold build` compiled on this machine is opened first, else that of the wheel.
+
     void edgefold_native_G(void *const *tensors, void *arena)    for each graph G
 
 The tensors are in the manifest's order, inputs first. The arena is a block of work memory. A step
@@ -26,10 +28,16 @@ from edgefold.runtime.backends.base import BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.host_memory import HostMemory
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
+from edgefold.runtime.backends.native.wheel_libraries import (
+    choose_library,
+    libraries_of_wheel,
+    prove_once,
+)
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.errors import BackendError
 
 PREFIX = "edgefold_native_"
+BUILT_HERE = "library built by edgefold build"
 GENERATOR = "edgefold native "
 """A library's text about its generator begins with these words; the rest is a version."""
 
@@ -43,6 +51,7 @@ class NativeBackend(HostMemory):
         facts: The builder's facts about the library; see `Library`.
         watch: Function that is called when work begins; see `EngineOptions`.
         named: The path that messages show instead, if the file is a copy.
+        origin: Words for reports that say where the library comes from.
 
     Attributes:
         generator: The library's text about the generator that wrote its C code, with the version.
@@ -57,9 +66,10 @@ class NativeBackend(HostMemory):
         facts: Mapping[str, Any],
         watch: Watch | None = None,
         named: Path | None = None,
+        origin: str = BUILT_HERE,
     ):
         super().__init__(manifest)
-        self._path, self._facts = named or library, facts
+        self._path, self._facts, self._origin = named or library, facts, origin
         self._functions: dict[str, Callable[[int, int], None]] = {}
         self._library: ctypes.CDLL | None = None
         try:
@@ -105,8 +115,23 @@ class NativeBackend(HostMemory):
                 f"a step runs on one thread, {threads} were asked; leave the threads out, or take "
                 "the backend onnxruntime."
             )
-        library = LibraryStore(engine.cache).find_library(manifest, read_processor())
-        return cls(manifest, library.path, library.facts, engine.watch)
+        processor = read_processor()
+        try:
+            library = LibraryStore(engine.cache).find_library(manifest, processor)
+        except BackendError as error:  # what was compiled on this machine is faster, so it is first
+            not_built = error
+        else:
+            return cls(manifest, library.path, library.facts, engine.watch)
+        try:
+            of_wheel = choose_library(manifest, processor, libraries_of_wheel())
+            if of_wheel is None:
+                raise not_built
+            facts = prove_once(of_wheel, manifest, processor, engine)
+            return cls(manifest, of_wheel.path, facts, engine.watch, origin=of_wheel.origin)
+        except BackendError as error:
+            if error is not_built:
+                raise
+            raise BackendError(f"{error} {not_built}", *not_built.remedies) from error
 
     def report(self) -> dict[str, Any]:
         facts = self._facts
@@ -117,6 +142,7 @@ class NativeBackend(HostMemory):
             f"{facts.get('compiler')}",
             "threads": 1,
             "library": str(self._path),
+            "origin": self._origin,
             "flags": facts.get("flags"),
             "proof": facts.get("proof"),
             "arena_bytes": self._arena.nbytes,

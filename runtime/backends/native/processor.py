@@ -10,7 +10,8 @@ from pathlib import Path
 READ_BYTES = 1 << 16  # the first cores of some hundreds; all of them are alike where it matters
 MODEL = ("model name", "Model", "uarch")
 PARTS = ("CPU implementer", "CPU part")
-FEATURES = ("flags", "Features", "isa")
+ISA = "isa"  # RISC-V's, whose extensions are joined by underscores; flags of x86 have some inside
+FEATURES = ("flags", "Features", ISA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def read_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
     entries = re.findall(r"^([^\t\n:]+?)\s*: *(.+)$", text, re.MULTILINE)
     names = [value for key, value in entries if key in MODEL][:1]
     parts = [sorted({value for key, value in entries if key == name}) for name in PARTS]
-    features = next((value for key, value in entries if key in FEATURES), "")
+    key, features = next(((key, value) for key, value in entries if key in FEATURES), ("", ""))
+    words = re.split(r"[\s_]+" if key == ISA else r"\s+", features)
     model = " ".join([*names, *("/".join(part) for part in parts if part)])
-    return Processor(os.uname().machine, model, frozenset(re.split(r"[\s_]+", features)) - {""})
+    return Processor(os.uname().machine, model, frozenset(words) - {""})

@@ -220,9 +220,9 @@ def test_a_user_without_a_home_is_told(manifest: Manifest, monkeypatch: pytest.M
 
 CPUINFO = {
     "x86": (
-        "processor\t: 0\nmodel\t\t: 167\nmodel name\t: A Xeon\nflags\t\t: fpu avx2 fma\n\n"
+        "processor\t: 0\nmodel\t\t: 167\nmodel name\t: A Xeon\nflags\t\t: fpu avx2 sse4_1 fma\n\n"
         "processor\t: 1\nmodel name\t: A Xeon\nflags\t\t: fpu\n",
-        ("A Xeon", {"fpu", "avx2", "fma"}),
+        ("A Xeon", {"fpu", "avx2", "sse4_1", "fma"}),
     ),
     "pi": (
         "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\n"

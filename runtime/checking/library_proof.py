@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from edgefold.runtime.backends.base import Backend, Watch
 from edgefold.runtime.backends.native.backend import NativeBackend
@@ -11,6 +12,8 @@ from edgefold.runtime.backends.watched import WatchedBackend
 from edgefold.runtime.bundle.signature import load_expected
 from edgefold.runtime.checking.golden import check_stream
 from edgefold.runtime.checking.step_times import time_steps
+from edgefold.runtime.child_process import die_first
+from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.stream.stream import Stream
 
 
@@ -59,3 +62,24 @@ def prove_library(
         "proof": {"worst": worst, "tolerance": report.tolerance},
         "step_s": times,
     }
+
+
+def main(request: dict[str, Any], answer: IO[bytes]) -> None:
+    """Prove the library of a request in this child process, and write the result as JSON.
+
+    Args:
+        request: `bundle`, its folder; `expect_hash`, its hash; `library`, the file.
+        answer: Pipe to the parent; it receives what `prove_library` returns, or `error`, the
+            reason why the library does not load.
+    """
+    die_first()
+    try:
+        result = prove_library(
+            request["bundle"],
+            request["expect_hash"],
+            Path(request["library"]),
+            lambda doing, what: None,
+        )
+    except EdgefoldError as error:
+        result = {"error": str(error)}
+    answer.write(json.dumps(result).encode())
