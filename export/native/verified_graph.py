@@ -12,7 +12,7 @@ that the file states for its intermediate values are dropped, and ONNX infers th
 from __future__ import annotations
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper, numpy_helper
 
 from edgefold.export.graphs.static_graph import checked, dtypes_of, shapes_of
