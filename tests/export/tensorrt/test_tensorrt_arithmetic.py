@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 
+from edgefold.export.graphs.step_graphs import Sizes
+from edgefold.export.lowering.steps import lower
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import build_plan
 from edgefold.runtime.backends.tensorrt.variant import find_variant
 from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.train.models.registry import create_model
 
 pytest.importorskip(
     "tensorrt_rtx",
@@ -28,6 +32,7 @@ pytest.importorskip(
 )
 
 Values = NDArray[np.float32]
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ARGUMENTS = re.compile(r"\bargs=\{([^}]*)\}")
 BODY = re.compile(r'extern "C" __global__ void \w+\((.*?)\)\s*\{(.*?)\n\}', re.DOTALL)
 LOAD = re.compile(r"(__v\d+) = \(\(__myln_float\*\)(__v\d+)\)\[")
@@ -144,3 +149,19 @@ def test_float32_products_are_not_rounded_to_ten_bits(plan: bytes) -> None:
         pytest.skip("this version of TensorRT-RTX does not say")
     assert b"tf32=0" in plan and b"tf32=1" not in plan
     assert b"stream_capturable=1" in plan
+
+
+@pytest.mark.long
+def test_the_guard_of_a_step_compares_in_the_kernel(tmp_path: Path) -> None:
+    """A product with 0 could be folded to 0; a comparison with infinity cannot."""
+    model = create_model(str(EXAMPLES / "gru.py:Gru"), {"width": 4})
+    (update,) = lower(model, Sizes(4, 1, 1)).of_step("update")
+    path = tmp_path / "update.onnx"
+    onnx.save(update.model, path)
+    options = EngineOptions(compute_capabilities=("8.6",))
+    text = build_plan(find_variant("tensorrt_rtx"), path, options).plan.decode("latin-1")
+    kernels = [body[2] for body in BODY.finditer(text)]
+    if not kernels:
+        pytest.skip("this version of TensorRT-RTX does not hold its kernels as source")
+    guards = [body for body in kernels if "__myln_abs_" in body and "__myln_lt_" in body]
+    assert guards and all("__myln_select_" in body for body in guards)
