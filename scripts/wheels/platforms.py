@@ -160,7 +160,7 @@ def compile_level(
     objects = [name.replace(".c", ".o") for name in names]
     for name, out in zip(names, objects, strict=True):
         # The optimiser needs minutes for megabytes of constants, and changes nothing.
-        last = ("-O0",) if name.endswith("_data.c") else ()
+        last: tuple[str, ...] = ("-O0",) if name.endswith("_data.c") else ()
         last = ("-ffreestanding", "-fno-builtin") if name == FREESTANDING.name else last
         run(*FLAGS, *last, "-c", name, "-o", out)
     link = (*ALONE, *platform.link, "-Wl,-soname,edgefold.so") if platform.is_linux else ()
