@@ -78,7 +78,7 @@ class NodeWriter:
         if output:
             kept.output[0] = kept.name = self._free(output)
         self.nodes.append(kept)
-        return kept.output[0]
+        return str(kept.output[0])
 
     def _free(self, output: str) -> str:
         number = 1

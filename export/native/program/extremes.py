@@ -50,7 +50,8 @@ class _Finder:
         """Return whether a node is a TopK along an axis of length 1, whose places nobody reads."""
         if node.op_type != "TopK" or self._uses[node.output[1]]:
             return False
-        return self._shapes[node.input[0]][attribute(node, "axis", -1)] == 1
+        axis: int = attribute(node, "axis", -1)
+        return self._shapes[node.input[0]][axis] == 1
 
     def whole(self, node: NodeProto) -> tuple[str, str, str] | None:
         """Return the operator and the operands of an Add that is Max or Min, or None."""
