@@ -23,7 +23,13 @@ def has_gpu(root: Path = Path("/")) -> bool:
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
-    """Return the version of the driver of discrete GPUs and Thor; None where it is not loaded."""
+    """Return the version of the driver of discrete GPUs and Thor; None where it is not loaded.
+
+    Jetson Linux 34 to 36 (Orin) shows such a file as well, with 540.4.0, but its GPU has a driver
+    of its own, which NVML does not read.
+    """
+    if re.match(r"# R3[4-6] ", optional_text(root / "etc/nv_tegra_release") or ""):
+        return None
     text = optional_text(root / "proc/driver/nvidia/version") or ""
     match = re.search(r"\s(\d+\.[\d.]+)\s", text)
     return match[1] if match else None

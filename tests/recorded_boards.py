@@ -72,6 +72,12 @@ def write(root: Path, files: Mapping[str, str]) -> Path:
     return root
 
 
+NVRM_ORIN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build  "
+    "(buildbrain@mobile-u64)\nGCC version:  collect2: error: ld returned 1 exit status\n"
+)
+
+
 def process(root: Path) -> Path:
     """What /proc tells of the reading process."""
     files = {"status": STATUS, "smaps_rollup": ROLLUP, "smaps": SMAPS, "clear_refs": ""}
@@ -194,6 +200,7 @@ def jetson_orin_nano(root: Path) -> Path:
             "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 62.50\n",
             "proc/meminfo": MEMINFO,
             "etc/nv_tegra_release": L4T,
+            "proc/driver/nvidia/version": NVRM_ORIN,
             "etc/nvpmodel.conf": NVPMODEL,
             "var/lib/nvpmodel/status": "pmode:0000 fmode:quiet\n",
             "sys/kernel/debug/bpmp/debug/clk/emc/rate": "2133000000\n",

@@ -26,6 +26,10 @@ DEPLOY = ROOT / "deploy"
 UNITS = sorted(path.name for path in DEPLOY.glob("*@.*"))
 PROGRAM = "/opt/edgefold/bin/edgefold"
 ENGINE = "edgefold-engine@.service"
+LOOP, SENSORS = "edgefold@.service", "edgefold-sensors@.service"
+CPU_LOOPS = ["edgefold-cpu@.service", SENSORS]
+LOOPS = [LOOP, *CPU_LOOPS]
+PAGES = ("jetson.md", "running.md")
 
 
 def settings(unit: str) -> list[tuple[str, str]]:
@@ -55,22 +59,69 @@ def test_systemd_knows_every_key_of_the_units(tmp_path: Path) -> None:
     assert (done.returncode, complaints) == (0, [])
 
 
-@pytest.mark.parametrize(("unit", "command"), commands())
+@pytest.mark.parametrize(("unit", "command"), [c for c in commands() if PROGRAM in c[1]])
 def test_the_units_commands_parse(unit: str, command: str) -> None:
     program, *argv = shlex.split(command.replace("%i", "sensor"))
     assert program == PROGRAM
-    assert build_parser(argv).parse_args(argv).bundle == "/opt/edgefold/bundles/sensor"
+    folder = Path(build_parser(argv).parse_args(argv).bundle)
+    if unit == SENSORS:
+        assert folder.name == "sensors" and (folder / "manifest.json").exists()
+    else:
+        assert folder == Path("/opt/edgefold/bundles/sensor")
+
+
+def test_a_failed_build_of_engines_does_not_end_the_loop_for_good() -> None:
+    """systemd cancels the start of a unit whose requirement fails, and never tries it again."""
+    loop = settings(LOOP)
+    required = " ".join(value for key, value in loop if key in ("Requires", "BindsTo", "Requisite"))
+    assert "edgefold-engine" not in required
+    engine = "edgefold-engine@%i.service"
+    assert ("Wants", engine) in loop
+    assert engine in dict(loop)["After"].split()
+    # The first command fails while there are no engines; each new start asks for them again.
+    first = next(value for key, value in loop if key.startswith("ExecStart"))
+    assert first == f"/usr/bin/systemctl is-active --quiet {engine}"
+    assert ("RemainAfterExit", "yes") in settings(ENGINE)  # is-active after it has ended, too
+    assert ("Restart", "on-failure") in loop
+
+
+@pytest.mark.parametrize("device", ["nvmap", "nvidiactl", ""])
+def test_the_engines_wait_for_the_gpus_device_file(device: str, tmp_path: Path) -> None:
+    command = next(value for key, value in settings(ENGINE) if key == "ExecStartPre")
+    if device:
+        (tmp_path / device).touch()
+    here = command.replace("/dev/", f"{tmp_path}/").replace("timeout 60", "timeout 0.2")
+    assert (subprocess.run(shlex.split(here), check=False).returncode == 0) == bool(device)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_each_loop_reads_the_pipe_of_its_own_socket_and_resumes(loop: str) -> None:
+    pairs, socket = settings(loop), loop.replace(".service", ".socket")
+    assert socket in UNITS and ("ListenFIFO", "/run/edgefold/%i") in settings(socket)
+    required = dict(pairs)["Requires"].split()
+    assert required == [socket.replace("@", "@%i")] and ("StandardInput", "socket") in pairs
+    command = dict(pairs)["ExecStart"]
+    assert "--input -" in command and "--snapshot state.npz" in command
+    assert not any(key == "WatchdogSec" for key, _ in pairs)
+
+
+@pytest.mark.parametrize("loop", CPU_LOOPS)
+def test_a_loop_on_the_processor_reaches_no_device_and_no_network(loop: str) -> None:
+    pairs = settings(loop)
+    assert ("PrivateDevices", "yes") in pairs and ("RestrictAddressFamilies", "AF_UNIX") in pairs
+    assert not any(key == "SupplementaryGroups" for key, _ in pairs)
+    assert "tensorrt" not in dict(pairs)["ExecStart"]
 
 
 def test_the_engine_is_built_by_the_user_and_in_the_folder_that_the_loop_reads() -> None:
     # An engine that belongs to somebody else is not trusted, and would be built again.
     shared = ("User", "SupplementaryGroups", "CacheDirectory", "Environment")
-    loop, engine = (dict(settings(unit)) for unit in ("edgefold@.service", ENGINE))
+    loop, engine = (dict(settings(unit)) for unit in (LOOP, ENGINE))
     assert {key: loop[key] for key in shared} == {key: engine[key] for key in shared}
 
 
-def test_the_page_names_every_file_and_shows_no_other() -> None:
-    page = (ROOT / "docs" / "jetson.md").read_text()
+def test_the_pages_name_every_file_and_show_no_other() -> None:
+    page = "".join((ROOT / "docs" / name).read_text() for name in PAGES)
     linked = set(re.findall(r"\(\.\./deploy/([^)]+)\)", page))
     assert linked == {path.name for path in DEPLOY.iterdir()}
 
@@ -105,7 +156,7 @@ def test_the_page_quotes_the_messages_as_the_code_says_them() -> None:
 @contextmanager
 def loop_on(pipe: int, bundle: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The unit's own command, with the pipe that systemd holds as its standard input."""
-    (command,) = (c for unit, c in commands() if unit == "edgefold@.service")
+    command = dict(settings(LOOP))["ExecStart"]
     words = shlex.split(command.replace("tensorrt", "onnxruntime"))[3:]
     argv = [sys.executable, "-m", "edgefold.cli.main", "run", str(bundle), *words]
     process = subprocess.Popen(argv, stdin=pipe, cwd=folder, stderr=subprocess.DEVNULL)

@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
     paced_options.require_sense(args)
     require_writable(args, *args.record_options)
     if args.html:
-        _require_matplotlib()
+        from edgefold.cli.plots.matplotlib_check import require_matplotlib
+
+        require_matplotlib("--html")
     if args.power_replay:
         _require_recording(args.power_replay)
     for source in (args.power_replay, args.baseline):
@@ -177,10 +179,3 @@ def _require_recording(path: Path) -> None:
         load_recording(path)
     except MeterError as error:
         raise DataError(str(error)) from error
-
-
-def _require_matplotlib() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("matplotlib is needed for --html", name="matplotlib")

@@ -40,7 +40,8 @@ from edgefold.runtime.errors import MeterError
 SCHEMA = 1
 PACKAGES = (
     *("edgefold", "numpy", "onnxruntime", "onnxruntime-gpu", "tensorrt"),
-    *("tensorrt-rtx", "cuda-bindings", "nvidia-ml-py", "matplotlib", "torch"),
+    *("tensorrt-cu12", "tensorrt-cu13", "tensorrt-rtx", "cuda-bindings"),
+    *("nvidia-ml-py", "matplotlib", "torch"),
 )
 WATCH_S = 0.3  # energy counters and processes are read twice, this far apart
 

@@ -11,13 +11,17 @@ advice that no meter can give: on packages, power modes, clocks and load.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
+from edgefold.cli.plots.matplotlib_check import NEWER
 from edgefold.devices.machine.thermal import OVER_CURRENT
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 from edgefold.runtime.errors import Remedy, install_extra
 
 BUSY_LOAD = 0.5  # runnable programs per core
+TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13", "tensorrt-rtx")
+NUMPY_2_MATPLOTLIB = (3, 8, 4)  # the first matplotlib whose wheels were built for NumPy 2
 
 
 def remedies(record: dict[str, Any]) -> dict[str, list[Remedy]]:
@@ -61,7 +65,14 @@ def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
             "onnxruntime on the CPU is the backend",
         )
         return
-    if not (packages["tensorrt"] or packages["tensorrt-rtx"]):
+    cuda = _newest_cuda(machine)
+    if cuda < 12:
+        yield Remedy(
+            f"CUDA 12 needs NVIDIA's driver 525 or newer, and this one is "
+            f"{machine['nvidia_driver']}; install a newer driver"
+        )
+        return
+    if not any(packages[name] for name in TENSORRT):
         what = "TensorRT, to run on the GPU"
         if jetson:
             yield Remedy(
@@ -70,10 +81,36 @@ def _gpu(record: dict[str, Any]) -> Iterator[Remedy]:
                 "python3 -m venv --system-site-packages .venv",
             )
         else:
-            yield Remedy(what, "pip install tensorrt-cu13")
-    if not packages["cuda-bindings"]:
-        bound = "'cuda-bindings<13'" if jetson and jetson["jetpack"] == "6" else "cuda-bindings"
-        yield Remedy("CUDA's bindings, which the tensorrt backend needs", f"pip install {bound}")
+            yield Remedy(what, f"pip install tensorrt-cu{cuda}")
+    elif packages["tensorrt-cu13"] and cuda < 13:
+        yield Remedy(
+            f"tensorrt-cu13 needs NVIDIA's driver 580 or newer, and this one is "
+            f"{machine['nvidia_driver']}",
+            "pip uninstall tensorrt-cu13 && pip install tensorrt-cu12",
+        )
+    bindings = packages["cuda-bindings"]
+    if not bindings or _numbers(bindings) >= (cuda + 1,):
+        yield Remedy(
+            "CUDA's bindings, which the tensorrt backend needs, of a version for the driver",
+            f"pip install 'cuda-bindings=={cuda}.*'",
+        )
+
+
+def _newest_cuda(machine: dict[str, Any]) -> int:
+    """Return the newest major version of CUDA that the machine's driver runs; 11 is too old.
+
+    CUDA 13 needs driver 580 or newer, CUDA 12 driver 525 (CUDA Toolkit release notes, table 3).
+    """
+    if machine["jetson"]:
+        return 12 if machine["jetson"]["jetpack"] == "6" else 13
+    driver = _numbers(machine["nvidia_driver"])
+    return 13 if driver >= (580,) else 12 if driver >= (525,) else 11
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with: (3, 8) of "3.8.rc1"."""
+    parts = takewhile(str.isdecimal, version.split("."))
+    return tuple(map(int, parts))
 
 
 def _meters(record: dict[str, Any]) -> list[Remedy]:
@@ -143,7 +180,14 @@ def _moves(clock: dict[str, Any]) -> bool:
 
 def _extras(record: dict[str, Any]) -> Iterator[Remedy]:
     packages = record["software"]["packages"]
-    if not packages["matplotlib"]:
+    plots, numpy = packages["matplotlib"], packages["numpy"]
+    if not plots:
         yield Remedy("reports and plots", install_extra("report"))
+    elif numpy and _numbers(numpy) >= (2,) and _numbers(plots) < NUMPY_2_MATPLOTLIB:
+        yield Remedy(
+            f"reports and plots: matplotlib {plots} was built for NumPy 1 and does not import "
+            f"with NumPy {numpy}",
+            NEWER,
+        )
     if not packages["torch"] and record["machine"]["architecture"] == "x86_64":
         yield Remedy("training and export", install_extra("train"))

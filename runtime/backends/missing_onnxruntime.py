@@ -64,7 +64,8 @@ def not_installed(system: System) -> BackendError:
 
 def not_loaded(error: ImportError) -> BackendError:
     """Return the error for an onnxruntime that is installed, but cannot be imported."""
-    if "NumPy 1.x" in str(error):
+    # NumPy 2 prints the first; a module whose headers are NumPy 1's then raises the second.
+    if "NumPy 1.x" in str(error) or "numpy.core.multiarray failed" in str(error):
         remedy = Remedy("this onnxruntime was built for NumPy 1", "pip install 'numpy<2'")
     else:
         remedy = Remedy(

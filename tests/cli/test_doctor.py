@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from edgefold.cli.doctor.record import DoctorHost, examine
 from edgefold.cli.doctor.remedies import remedies
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
+from edgefold.cli.plots.matplotlib_check import NEWER
 from edgefold.cli.text.doctor import render
 from edgefold.devices.host import Runner, run_command
+from edgefold.devices.nvidia import load_nvml
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import MeterError
 from tests.fake_nvidia import FakeNvml
@@ -137,11 +140,21 @@ def test_a_jetson_is_told_whole(tmp_path: Path) -> None:
 def test_a_jetson_is_told_the_commands_that_bring_what_it_lacks(tmp_path: Path) -> None:
     assert commands(examine(place(jetson_orin_nano(tmp_path)))) == [
         "sudo apt install python3-libnvinfer && python3 -m venv --system-site-packages .venv",
-        "pip install 'cuda-bindings<13'",
+        "pip install 'cuda-bindings==12.*'",
         "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "sudo nvpmodel -m 2",
         "sudo jetson_clocks",
     ]
+
+
+@pytest.mark.usefixtures("quiet_board")
+def test_an_orin_shows_no_driver_of_discrete_gpus(tmp_path: Path) -> None:
+    """JetPack 6's Orin has the file of such drivers, and NVML refuses every query there."""
+    root = jetson_orin_nano(tmp_path)
+    assert (root / "proc/driver/nvidia/version").exists()
+    record = examine(replace(place(root), nvml=partial(load_nvml, root)))
+    assert record["machine"]["nvidia_driver"] is None
+    assert not any("nvidia-ml-py" in c or "[nvidia]" in c for c in commands(record))
 
 
 @pytest.mark.usefixtures("quiet_board")
@@ -277,7 +290,44 @@ def test_a_gpu_without_its_libraries_brings_them(pc: Path) -> None:
     record = examine(place(pc))
     assert "NVIDIA driver 580.65.06" in report(record)
     brought = commands(record)
-    assert brought[:2] == ["pip install tensorrt-cu13", "pip install cuda-bindings"]
+    assert brought[:2] == ["pip install tensorrt-cu13", "pip install 'cuda-bindings==13.*'"]
+
+
+OLDER = NVRM.replace("580.65.06", "550.54.15")  # CUDA 12.4's driver
+
+
+@pytest.mark.parametrize(
+    ("driver", "packages", "brought"),
+    [
+        (NVRM, {"tensorrt-cu13": "10.16", "cuda-bindings": "13.0.1"}, []),
+        (NVRM, {"tensorrt-cu12": "10.13", "cuda-bindings": "12.9.1"}, []),
+        (OLDER, {}, ["pip install tensorrt-cu12", "pip install 'cuda-bindings==12.*'"]),
+        (
+            OLDER,
+            {"tensorrt-cu13": "10.16", "cuda-bindings": "13.0.1"},
+            [
+                "pip uninstall tensorrt-cu13 && pip install tensorrt-cu12",
+                "pip install 'cuda-bindings==12.*'",
+            ],
+        ),
+        (NVRM.replace("580.65.06", "470.256.02"), {}, []),
+    ],
+)
+def test_the_libraries_of_a_gpu_are_those_that_its_driver_runs(
+    driver: str, packages: dict[str, str], brought: list[str], pc: Path
+) -> None:
+    write(pc, {"proc/driver/nvidia/version": driver})
+    record = examine(replace(place(pc), version={**INSTALLED, **packages}.get))
+    assert [c for c in commands(record) if "tensorrt" in c or "cuda" in c] == brought
+    assert ("CUDA 12 needs NVIDIA's driver 525" in report(record)) == ("470" in driver)
+
+
+@pytest.mark.parametrize(("numpy", "advised"), [("2.2.6", True), ("1.26.4", False)])
+def test_a_matplotlib_for_the_other_numpy_is_seen(numpy: str, advised: bool, pc: Path) -> None:
+    """Ubuntu 22.04's python3-matplotlib beside the NumPy that pip chooses for Python 3.10."""
+    versions = {**INSTALLED, "matplotlib": "3.5.1", "numpy": numpy}
+    brought = commands(examine(replace(place(pc), version=versions.get)))
+    assert (NEWER in brought) == advised
 
 
 def test_a_power_meters_remedy_is_shown_only_while_none_reads(pc: Path) -> None:

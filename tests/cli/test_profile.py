@@ -14,6 +14,7 @@ import pytest
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
+from edgefold.cli.plots.matplotlib_check import NEWER
 from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.cli.text.profile import table
 from edgefold.devices.profile.latency import Timer, summarise, timeline
@@ -207,6 +208,22 @@ def test_a_missing_matplotlib_is_told_before_measuring(
     html = tmp_path / "p.html"
     assert main(["profile", "no such bundle", "--html", str(html)]) == ExitCode.MACHINE
     assert "pip install 'edgefold[report]'" in capsys.readouterr().err
+    assert not html.exists()
+
+
+def test_a_matplotlib_that_does_not_import_is_told_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
+    package = tmp_path / "matplotlib"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "raise ImportError('numpy.core.multiarray failed to import')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    html = tmp_path / "p.html"
+    assert main(["profile", "no such bundle", "--html", str(html)]) == ExitCode.MACHINE
+    said = capsys.readouterr().err
+    assert "numpy.core.multiarray failed to import" in said and NEWER in said
     assert not html.exists()
 
 
