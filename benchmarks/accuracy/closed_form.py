@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.train.layers.attention import EMPTY
 from edgefold.train.models.constant_memory.cmanp import Cmanp

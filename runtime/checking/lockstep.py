@@ -31,7 +31,7 @@ from edgefold.runtime.backends.base import (
     DeviceBuffer,
     EngineOptions,
 )
-from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.bundle.signature import load_expected
 from edgefold.runtime.checking.golden import Golden, query_all, rows_of

@@ -23,7 +23,7 @@ from edgefold.runtime.sensors.engine import ScoredRow
 MIDDLE = SENSOR_LEVELS.index(0.5)
 
 
-class Score(NamedTuple):
+class BacktestScore(NamedTuple):
     """Says how good the forecasts of one sensor were at one horizon; NaN without forecasts.
 
     Attributes:
@@ -95,15 +95,15 @@ class HorizonScores:
             for missed in [n for n in waiting if n <= slot] if row.n_missing else ():
                 del waiting[missed]
 
-    def result(self) -> list[tuple[str | int, Score]]:
+    def result(self) -> list[tuple[str | int, BacktestScore]]:
         """Return the scores of each horizon; the last one is called "season"."""
         names: tuple[str | int, ...] = (*self._horizons, "season")
         return [(name, _score(scored)) for name, scored in zip(names, self._scored, strict=True)]
 
 
-def _score(scored: list[tuple[float, float, FloatArray]]) -> Score:
+def _score(scored: list[tuple[float, float, FloatArray]]) -> BacktestScore:
     if not scored:
-        return Score(0, *[math.nan] * 5)
+        return BacktestScore(0, *[math.nan] * 5)
     values, before = (np.array([each[i] for each in scored]) for i in (0, 1))
     quantiles = np.array([each[2] for each in scored])  # (n, Q)
     mae = float(np.abs(values - quantiles[:, MIDDLE]).mean())
@@ -112,4 +112,4 @@ def _score(scored: list[tuple[float, float, FloatArray]]) -> Score:
     away, levels = values[:, None] - quantiles, np.array(SENSOR_LEVELS)
     crps = 2 * np.maximum(levels * away, (levels - 1) * away).mean()
     ratio = mae / persistence if persistence else math.nan
-    return Score(len(scored), mae, persistence, ratio, float(inside.mean()), float(crps))
+    return BacktestScore(len(scored), mae, persistence, ratio, float(inside.mean()), float(crps))

@@ -25,7 +25,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.dates import is_date
-from edgefold.runtime.sensors.backtest import HorizonScores, Score
+from edgefold.runtime.sensors.backtest import BacktestScore, HorizonScores
 from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import BAND
 
@@ -175,7 +175,7 @@ def score_table(
     """
     table = _table_of(data, "backtest")
     pandas, rows = sys.modules["pandas"], _rows(take, table, progress)
-    found: list[tuple[str, str | int, Score]] = []
+    found: list[tuple[str, str | int, BacktestScore]] = []
     for name in table.columns:
         scores = HorizonScores(horizons)
         for number in range(table.n_rows):
@@ -184,7 +184,7 @@ def score_table(
                 slot, known = ahead(name)
                 scores.add(row, slot, known, number >= skip)
         found += [(name, horizon, score) for horizon, score in scores.result()]
-    result = pandas.DataFrame([score for *_, score in found], columns=list(Score._fields))
+    result = pandas.DataFrame([score for *_, score in found], columns=list(BacktestScore._fields))
     result.insert(0, "horizon", [horizon for _, horizon, _ in found])
     if table.is_frame:
         result.insert(0, "series", [name for name, *_ in found])

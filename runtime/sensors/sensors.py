@@ -374,7 +374,7 @@ class Sensors(OneCaller):
         Returns:
             A DataFrame with a row for each sensor and horizon (1, 4, 16 and "season" slots ahead)
             and the columns series, horizon, n, mae, persistence, ratio, coverage_90 and crps; see
-            `edgefold.runtime.sensors.backtest.Score`. A Series gives no column series.
+            `edgefold.runtime.sensors.backtest.BacktestScore`. A Series gives no column series.
 
         Raises:
             DataError: As for `run`.

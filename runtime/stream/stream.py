@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from edgefold.runtime.backends.base import Backend, EngineOptions
-from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, ShapeError

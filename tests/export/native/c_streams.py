@@ -23,7 +23,7 @@ from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.runtime import load_manifest
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 
 KINDS = {

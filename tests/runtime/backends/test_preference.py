@@ -11,8 +11,9 @@ import pytest
 from edgefold.runtime import EngineOptions, Stream
 from edgefold.runtime.backends.kept_times import KeptTimes
 from edgefold.runtime.backends.native.processor import Processor, read_processor
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.backends.preference import Preference, choose
-from edgefold.runtime.backends.registry import AUTO, BACKENDS, open_backend
+from edgefold.runtime.backends.registry import AUTO, BACKENDS
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey
 from edgefold.runtime.bundle.manifest import Manifest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefold.runtime import Stream
-from edgefold.runtime.backends import onnxruntime_cpu, registry
+from edgefold.runtime.backends import onnxruntime_cpu, opening, registry
 from edgefold.runtime.errors import BackendError, Remedy
 
 
@@ -25,7 +25,7 @@ def test_auto_keeps_the_remedy_of_every_backend_that_it_refused(
     for name in ("first", "second"):
         info = replace(registry.info_of("onnxruntime"), name=name, place="onnxruntime_cpu:Refusing")
         monkeypatch.setitem(registry.BACKENDS, name, info)
-    monkeypatch.setattr(registry, "AUTO", ("first", "second"))
+    monkeypatch.setattr(opening, "AUTO", ("first", "second"))
     with pytest.raises(BackendError) as refused:
         Stream.open(tiny_bundle)
     assert [remedy.command for remedy in refused.value.remedies] == ["get first", "get second"]

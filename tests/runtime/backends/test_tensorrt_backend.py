@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import BackendError, EngineOptions, Stream
-from edgefold.runtime.backends.registry import open_backend
+from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
 from edgefold.runtime.bundle.manifest_file import load_manifest
