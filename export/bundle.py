@@ -15,6 +15,7 @@ from typing import Any
 
 from edgefold.export.bundle_files import BundleWriter, ExportSubject, new_folder, scaling_of
 from edgefold.export.checks.parity import GoldenRecording, ParityRow, draw_stream, record, shortened
+from edgefold.export.checks.resumption import add_resumed
 from edgefold.export.graphs.portable import portable
 from edgefold.export.graphs.step_graphs import Sizes, StepGraphs
 from edgefold.export.lowering.steps import lower
@@ -48,6 +49,7 @@ class ExportConfig:
             takes the bound of the precision.
         accept_loss: Whether a bundle is also written if it costs more than its bounds allow.
         force: Whether an older bundle at the same place is replaced.
+        resumes: Folders of earlier bundles of the same model, whose snapshots the new one resumes.
     """
 
     chunk: int = 32
@@ -58,6 +60,7 @@ class ExportConfig:
     max_loss: float | None = None
     accept_loss: bool = False
     force: bool = False
+    resumes: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -173,6 +176,7 @@ def finish(
     golden = shortened(recording.golden, checked_tolerance(cost))
     precision = cost.to_json(golden.tolerance)
     writer.write_manifest(golden, precision)
+    add_resumed(writer.folder, config.resumes)
     n_bytes = sum(file.stat().st_size for file in writer.folder.iterdir())
     return ExportReport(writer.folder, cost.parity, writer.memory_plan, n_bytes, precision)
 

@@ -34,6 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--force", action="store_true", help="replace the bundle that is there")
+    parser.add_argument(
+        "--resumes",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="OLD_BUNDLE",
+        help="an earlier bundle of the same model, whose snapshots the new one resumes once both "
+        "are shown to have the same state and forecasts; repeatable",
+    )
     model = parser.add_argument_group("model")
     model.add_argument(
         "--model",
@@ -113,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
         args.max_loss,
         args.accept_loss,
         args.force,
+        tuple(args.resumes),
     )
     streams = _streams(args, task)
     report = export_bundle(model, task, args.out, config, lambda line: say(f"{line} ..."), streams)

@@ -163,6 +163,7 @@ def _parse(form: dict[str, Any], folder: Path, bundle_hash: str) -> Manifest:
         memory_plan=form["memory_plan"],
         precision=form["precision"],
         versions=form["versions"],
+        resumes=tuple(form.get("resumes", ())),
     )
 
 

@@ -34,6 +34,7 @@ from edgefold.runtime.bundle.manifest import (
 MOST_GRAPHS = 64
 MOST_TENSORS = 4096  # of the state, and of one side of a graph
 MOST_AXES = 16
+MOST_RESUMED = 64  # earlier bundles whose snapshots a bundle resumes
 MOST_GROUPS = 6
 """A graph may read and write at most this many groups of state tensors; our bundles have up to 2.
 
@@ -136,7 +137,9 @@ def _require_files(m: Manifest) -> None:
         _require_name(file)
         plain = PurePath(file).name == file and file not in (".", "..")
         _require(plain, f"{file!r} is not a plain file name")
-    for digest in (*(graph.sha256 for graph in graphs), m.weights["sha256"], m.golden["sha256"]):
+    _require(len(m.resumes) <= MOST_RESUMED, f"it resumes {len(m.resumes)} bundles")
+    digests = [*(graph.sha256 for graph in graphs), m.weights["sha256"], m.golden["sha256"]]
+    for digest in (*digests, *m.resumes):
         sound = isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)
         _require(bool(sound), f"{digest!r} is not a SHA-256")
     for entry in (m.weights, m.golden):

@@ -152,8 +152,9 @@ def read_snapshot(
         not_finite: The names of tensors that may hold infinity and NaN.
 
     Raises:
-        SnapshotError: The file is missing, damaged, of another schema or another bundle, or holds
-            values that no state has. No content of a file causes another error.
+        SnapshotError: The file is missing, damaged, of another schema or of a bundle that the
+            manifest does not resume, or holds values that no state has. No content of a file
+            causes another error.
     """
     _require_file(path)
     try:
@@ -194,7 +195,7 @@ def read_snapshot(
             f"snapshot {path} counts {record.n_points!r} points, {record.n_recent!r} of them since "
             f"the last consolidation, which no state has; {START_OVER}"
         )
-    if record.bundle_hash != manifest.bundle_hash:
+    if record.bundle_hash not in (manifest.bundle_hash, *manifest.resumes):
         raise SnapshotError(
             f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
             f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "

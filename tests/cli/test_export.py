@@ -28,6 +28,21 @@ def test_an_untrained_preset_shows_what_a_size_costs(
 
 
 @pytest.mark.long
+def test_a_bundle_that_is_exported_again_resumes_the_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, wider = (str(tmp_path / name) for name in ("first", "second", "wider"))
+    assert main(["export", *SMALL, "--out", first]) == 0
+    assert main(["export", *SMALL, "--out", second, "--resumes", first]) == 0
+    assert load_manifest(second).resumes == (load_manifest(first).bundle_hash,)
+    assert main(["check", second]) == 0
+    capsys.readouterr()
+    assert main(["export", *SMALL, "--streams", "2", "--out", wider, "--resumes", first]) == 1
+    assert "its streams differs" in capsys.readouterr().err
+    assert not Path(wider).exists()
+
+
+@pytest.mark.long
 def test_a_narrow_precision_tells_what_it_was_weighed_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,8 @@
+/* Bundles whose snapshots have the same state and are loaded, too. */
+static const char *const resumed[] = {
+$resumes    NULL,
+};
+
 /* Lists the state's tensors by name, on the sides that are given; rings where they are told. */
 static void list_state(struct $stream *stream, uint32_t sides, int is_load,
                        struct edgefold_array state[$n_state])
@@ -17,7 +22,7 @@ enum edgefold_status ${stream}_save(
 {
     struct edgefold_array state[$n_state];
     struct edgefold_commit at;
-    struct snapshot snapshot = {${NAME}_BUNDLE, 0, 0, state, $n_state, extra, n_extra};
+    struct snapshot snapshot = {${NAME}_BUNDLE, resumed, 0, 0, state, $n_state, extra, n_extra};
 @if rings
     settle(stream);
 @end
@@ -34,7 +39,7 @@ enum edgefold_status ${stream}_load(
     struct edgefold_array *extra, size_t n_extra)
 {
     struct edgefold_array state[$n_state];
-    struct snapshot snapshot = {${NAME}_BUNDLE, 0, 0, state, $n_state, extra, n_extra};
+    struct snapshot snapshot = {${NAME}_BUNDLE, resumed, 0, 0, state, $n_state, extra, n_extra};
     struct edgefold_commit next = {0, 0, 0, 0, 0};
     enum edgefold_status status;
     next.sides = last_commit(stream).sides ^ $all_sides;

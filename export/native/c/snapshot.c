@@ -5,6 +5,7 @@
 
 struct snapshot {
     const char *bundle; /* hash of the bundle, 64 digits */
+    const char *const *resumes; /* those of bundles whose snapshots it takes, too; then NULL */
     uint64_t n_points, n_recent;
     struct edgefold_array *state; /* sorted by name */
     size_t n_state;
@@ -126,6 +127,7 @@ static enum edgefold_status snapshot_begin(struct npz_reader *reader, struct sna
 {
     struct npz_member member;
     struct npz_text *expected;
+    const char *const *earlier = snapshot->resumes;
     char *text, *bundle;
     int is_foreign;
     if (!npz_open(reader, &member) || strcmp(reader->name->bytes, "record") ||
@@ -141,6 +143,7 @@ static enum edgefold_status snapshot_begin(struct npz_reader *reader, struct sna
     snapshot->n_recent = snapshot_count(text, ", \"n_recent\": ");
     memcpy(digest, text + member.n_bytes - 66, 64);
     digest[64] = 0;
+    while (memcmp(bundle, snapshot->bundle, 64) && *earlier) snapshot->bundle = *earlier++;
     is_foreign = memcmp(bundle, snapshot->bundle, 64) != 0;
     snapshot_record(expected, snapshot, NULL);
     sha256_begin(hash);

@@ -84,6 +84,7 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
         "NAME": stream.upper(),
         "title": title,
         "bundle": m.bundle_hash,
+        "resumes": "".join(f'    "{digest}",\n' for digest in m.resumes),
         "init": init,
         "init_call": f"{stream}_init(&stream{', NULL' * m.takes_seed})",
         "first": c_identifier(m.prediction_tensors[0].name),

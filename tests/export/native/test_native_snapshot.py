@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,21 @@ from edgefold.export.native.generator import generate
 from edgefold.export.native.interface.snapshot_size import snapshot_bytes
 from edgefold.runtime import Stream, load_manifest
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.stream.snapshot import MOST_POINTS, SnapshotRecord, write_snapshot
-from tests.export.native.c_streams import FLAGS, KINDS, NAME, CStream, compiler, stubbed_files
+from edgefold.runtime.stream.snapshot import (
+    MOST_POINTS,
+    SnapshotRecord,
+    read_snapshot,
+    write_snapshot,
+)
+from tests.export.native.c_streams import (
+    FLAGS,
+    KINDS,
+    NAME,
+    CStream,
+    compiled,
+    compiler,
+    stubbed_files,
+)
 from tests.export.native.test_interface import BundleOf, StreamOf, drawn, require_same_state
 from tests.pairwise import leave_out
 
@@ -162,6 +176,23 @@ def test_what_is_no_snapshot_of_the_bundle_is_told_apart(
     assert [c.load(snapshot) for snapshot in cases] == list(cases.values())
     for name, array in c.state().items():
         np.testing.assert_array_equal(array, before[name])
+
+
+def test_c_resumes_the_snapshots_of_the_bundles_that_the_manifest_lists(
+    bundle_of: BundleOf, tmp_path: Path
+) -> None:
+    earlier, other = ("a" * 64, "b" * 64), "c" * 64
+    bundle = bundle_of("tiny")
+    manifest = replace(load_manifest(bundle), resumes=earlier)
+    c = CStream(bundle, compiled(stubbed_files(manifest), tmp_path / "c"))
+    path = tmp_path / "s.npz"
+    first = next(name for name, array in c.state().items() if array.dtype.kind == "f")
+    seven = {first: np.full_like(c.state()[first], 7)}
+    found = [c.load(rewritten(c, path, seven, bundle_hash=h)) for h in (*earlier, other)]
+    assert found == ["OK", "OK", "FOREIGN_SNAPSHOT"]
+    np.testing.assert_array_equal(c.state()[first], seven[first])
+    path.write_bytes(saved(c))
+    assert read_snapshot(path, c.manifest)[0].bundle_hash == c.manifest.bundle_hash
 
 
 def test_a_snapshot_of_more_points_than_fit_is_refused(stream_of: StreamOf, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 from edgefold.runtime import SnapshotError, Stream
-from edgefold.runtime.stream.snapshot import EXTRA_BYTES, _digest
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+from edgefold.runtime.stream.snapshot import EXTRA_BYTES, _digest, read_snapshot, write_snapshot
 from tests.runtime.stream.subjects import points
 
 
@@ -34,6 +36,32 @@ def test_a_foreign_snapshot_is_refused(stream: Stream, bundles: Path, tmp_path: 
         foreign.save(tmp_path / "s.npz")
     with pytest.raises(SnapshotError, match="another bundle"):
         stream.restore(tmp_path / "s.npz")
+
+
+@pytest.mark.parametrize("earlier", ["9cbb555dd38ca71c", "b1334d85963d3847"])
+def test_the_shipped_bundle_resumes_a_state_of_years_from_the_bundles_before_it(
+    tmp_path: Path, earlier: str
+) -> None:
+    """Their graphs were written otherwise, and their states are the same."""
+    path = tmp_path / "s.npz"
+    values = np.sin(np.arange(42.0))
+    with Stream.open(shipped_bundle()) as stream, Stream.open(shipped_bundle()) as resumed:
+        (bundle_hash,) = (h for h in stream.manifest.resumes if h.startswith(earlier))
+        for value in values:
+            stream.step([value, 1.0, 0.0, 0.0])
+        stream.save(path, {"rows": np.array(42)})
+        record, state, extra = read_snapshot(path, stream.manifest)
+        write_snapshot(path, replace(record, bundle_hash=bundle_hash), state, extra)
+        assert resumed.restore(path)["rows"] == 42
+        expected = stream.step([0.5, 1.0, 0.0, 0.0]).tensors
+        found = resumed.step([0.5, 1.0, 0.0, 0.0]).tensors
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+        resumed.save(path)  # the next one is this bundle's own
+        assert read_snapshot(path, stream.manifest)[0].bundle_hash == stream.manifest.bundle_hash
+        write_snapshot(path, replace(record, bundle_hash="0" * 64), state, extra)
+        with pytest.raises(SnapshotError, match="another bundle"):
+            resumed.restore(path)
 
 
 def test_every_damaged_byte_of_a_snapshot_is_noticed(stream: Stream, tmp_path: Path) -> None:
