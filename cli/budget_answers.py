@@ -26,7 +26,7 @@ from edgefold.devices.boards.board import (
 )
 from edgefold.devices.budget.budget import judge
 from edgefold.devices.budget.checks import Demand, worst
-from edgefold.devices.budget.microcontroller import CSizes
+from edgefold.devices.budget.microcontroller import CSizes, NoCSizes
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.record_fields import as_json
@@ -39,17 +39,21 @@ PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
 
 
-def sizes_as_c(bundle: Path) -> CSizes | None:
+def sizes_as_c(bundle: Path) -> CSizes | NoCSizes:
     """Return the bytes of RAM and of constants that the bundle takes as generated C.
 
-    Returns None where the generator is not installed or does not cover an operator of the bundle.
+    Where `edgefold build` refuses the bundle, or is not installed, the reason is returned.
     """
     try:
         from edgefold.export.native.generator import generate
 
         native = generate(bundle)
-    except (ImportError, ExportError):  # the base install; an operator that is not covered
-        return None
+    except ImportError:
+        reason = "whether it becomes C is not known here, because the build extra is missing"
+        return NoCSizes(reason, "pip install 'edgefold[build]'", is_refused=False)
+    except ExportError as error:
+        reason, _, change = str(error).partition(". ")
+        return NoCSizes(reason, change, is_refused=True)
     stream = re.search(r"_RAM_BYTES \((\d+) \+", native.header)
     assert stream, "the header tells the size of the stream"
     return CSizes(int(stream[1]) + native.arena_bytes, native.arena_bytes, native.weight_bytes)

@@ -11,7 +11,7 @@ from edgefold.cli.options.flags import task_options
 from edgefold.cli.options.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.options.series_options import add_series_flags, foreign_options
 from edgefold.cli.terminal import say
-from edgefold.cli.text.export import describe
+from edgefold.cli.text.export import as_c, describe
 
 if TYPE_CHECKING:
     from edgefold.train.contract import StreamingModel
@@ -112,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--max-loss belongs to --precision float16 or int8")
     model, task = _source(args, is_run)
     from edgefold.export.bundle import ExportConfig, export_bundle
+    from edgefold.export.native.generator import refusal
 
     config = ExportConfig(
         args.chunk,
@@ -127,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
     streams = _streams(args, task)
     report = export_bundle(model, task, args.out, config, lambda line: say(f"{line} ..."), streams)
     print(describe(report))
+    print(as_c(refusal(report.path)))
     return 0
 
 

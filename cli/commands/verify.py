@@ -8,6 +8,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options.bundle_options import positive
 from edgefold.cli.options.model_options import MODEL_HELP, add_model_options, build_model
 from edgefold.cli.terminal import say
+from edgefold.cli.text.export import as_c
 
 EXAMPLES = (
     "edgefold verify my_model.py:MyModel",
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.model}: {model.summary}\n")
     for row in report.rows:
         print(f"  {row.verdict:<8} {row.name}{f': {row.detail}' if row.detail else ''}")
+    if report.no_c is not None:
+        print(f"\n{as_c(report.no_c)}")
     n_failed = sum(row.verdict == "FAILED" for row in report.rows)
     print(f"\n{'FAILED' if n_failed else 'passed'}: {n_failed} of {len(report.rows)} checks failed")
     return ExitCode.WRONG_RESULT if n_failed else ExitCode.DONE

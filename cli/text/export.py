@@ -48,6 +48,11 @@ def describe(report: ExportReport) -> str:
     return "\n".join([*lines, "passed", *_precision(report.precision)])
 
 
+def as_c(no_c: str) -> str:
+    """Return a line that says whether a model builds as C; `no_c` is the reason why not, or ""."""
+    return f"as C      {no_c or '`edgefold build` covers every operator'}"
+
+
 def _precision(precision: dict[str, Any]) -> Iterator[str]:
     if precision["name"] == "float32":
         return

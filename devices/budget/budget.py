@@ -47,6 +47,7 @@ from edgefold.devices.budget.checks import (
 from edgefold.devices.budget.microcontroller import (
     CSizes,
     MicrocontrollerBudget,
+    NoCSizes,
     judge_microcontroller,
 )
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
@@ -145,7 +146,7 @@ def judge(
     manifest: Manifest,
     board: Board | Microcontroller,
     demand: Demand,
-    sizes: CSizes | None = None,
+    c_sizes: CSizes | NoCSizes | None = None,
 ) -> Budget | MicrocontrollerBudget: ...
 
 
@@ -153,7 +154,7 @@ def judge(
     manifest: Manifest,
     board: Board | Microcontroller,
     demand: Demand,
-    sizes: CSizes | None = None,
+    c_sizes: CSizes | NoCSizes | None = None,
 ) -> Budget | MicrocontrollerBudget:
     """Predict whether a bundle fits a board; return the verdict with all its figures.
 
@@ -161,13 +162,14 @@ def judge(
         manifest: Manifest of the bundle.
         board: A board with Linux; or a microcontroller, which runs the bundle as C.
         demand: Memory, rate and power that are demanded of the board.
-        sizes: Sizes of the bundle's C, where that was written; only for a microcontroller.
+        c_sizes: Sizes of the bundle's C, where that was written, or why it was not; only for a
+            microcontroller.
 
     Raises:
         BundleError: The manifest's plan cannot be read.
     """
     if isinstance(board, Microcontroller):
-        return judge_microcontroller(manifest, board, demand, sizes)
+        return judge_microcontroller(manifest, board, demand, c_sizes)
     pages = board.memory.page_bytes.value if board.memory.page_bytes else None
     programs = [
         footprint(

@@ -86,6 +86,21 @@ class CSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class NoCSizes:
+    """States why the sizes of a bundle's C are not known.
+
+    Attributes:
+        reason: A clause, such as the operator that no C is written for.
+        change: What the user can do.
+        is_refused: Whether no C can be written; else it is not known whether it can.
+    """
+
+    reason: str
+    change: str
+    is_refused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FirmwarePart:
     """Describes one part of the flash or of the RAM, with bounds of its size."""
 
@@ -127,7 +142,10 @@ class MicrocontrollerBudget(Judgement):
 
 
 def judge_microcontroller(
-    manifest: Manifest, part: Microcontroller, demand: Demand, sizes: CSizes | None = None
+    manifest: Manifest,
+    part: Microcontroller,
+    demand: Demand,
+    c_sizes: CSizes | NoCSizes | None = None,
 ) -> MicrocontrollerBudget:
     """Predict whether a bundle, as C, fits a microcontroller; return the verdict and its figures.
 
@@ -136,8 +154,10 @@ def judge_microcontroller(
         part: The microcontroller.
         demand: `memory_bytes` is the RAM that the firmware may use, `processes` the streams that
             take turns in it; its power and backend are ignored.
-        sizes: Sizes of the bundle's C, where that was written.
+        c_sizes: Sizes of the bundle's C, where that was written; or why it was not. With None the
+            verdict is that of a bundle which becomes C.
     """
+    sizes = c_sizes if isinstance(c_sizes, CSizes) else None
     flash = _flash(manifest, sizes)
     ram = _ram(manifest, sizes, demand.processes)
     steps = step_times(manifest, lambda work, _: call_range(work, part))
@@ -147,7 +167,11 @@ def judge_microcontroller(
     smaller = manifest.with_less_room or "train a smaller model (the default one has --preset tiny)"
     narrower = NARROWER.get(str(manifest.precision["name"]), "")
     more = f"{narrower}take a part with more flash"
-    checks = [
+    checks = []
+    if isinstance(c_sizes, NoCSizes):
+        verdict = MISFIT if c_sizes.is_refused else UNSURE
+        checks.append(FitCheck("C", verdict, c_sizes.reason, c_sizes.change))
+    checks += [
         _room("flash", flash, part.flash_bytes.value, exact, more),
         _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),
     ]

@@ -15,6 +15,7 @@ from edgefold.export.checks.laws import CHECKS, FAILED, PASSED, SKIPPED, Verdict
 from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.export.checks.subjects import StreamSubject
 from edgefold.export.graphs.step_graphs import Sizes
+from edgefold.export.native.generator import refusal
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.stream.stream import Stream
 from edgefold.train.contract import StreamingModel
@@ -24,9 +25,16 @@ EXPORTS = "bundle: the graphs give PyTorch's predictions along a stream"
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """Holds the verdict of each check, in the order in which the checks ran."""
+    """Holds the verdict of each check, in the order in which the checks ran.
+
+    Attributes:
+        rows: The verdicts.
+        no_c: Why `edgefold build` refuses the model; "" if it becomes C, None if it was not
+            exported.
+    """
 
     rows: tuple[Verdict, ...]
+    no_c: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -59,13 +67,14 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
         bundle = Path(folder) / "bundle"
         rows.append(_exported(model, bundle, sizes, n_steps, progress))
+        no_c = refusal(bundle) if rows[-1].verdict == PASSED else None
         if rows[-1].verdict == PASSED:
             with Stream.open(bundle, backend="onnxruntime") as stream:
                 of_bundle = StreamSubject(stream, model.ordered, model.input_range)
                 for check in CHECKS:
                     progress(f"bundle: {check.name}")
                     rows.append(check.verdict(of_bundle, n_steps))
-    return VerifyReport(tuple(rows))
+    return VerifyReport(tuple(rows), no_c)
 
 
 def telling_streams(model: StreamingModel, least: int) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edgefold.export.native.generator import generate
+from edgefold.export.native.licence import licensed
 from edgefold.export.native.toolchain.machines import FIXED, FirmwareMachine
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
@@ -46,7 +47,8 @@ def replay_sources(
     native = generate(bundle, name)
     golden = golden_header(manifest, Golden.load(manifest), native.name)
     replay = {file: (FIXED / file).read_text(encoding="utf-8") for file in REPLAY}
-    return {**native.files, "golden.h": golden, **replay, **machine.sources()}
+    around = licensed({"golden.h": golden, **replay, **machine.sources()})
+    return {**native.files, **around}
 
 
 def golden_header(manifest: Manifest, golden: Golden, name: str) -> str:

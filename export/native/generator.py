@@ -3,9 +3,10 @@
     bundle ─> each graph ─> program (lowering) ─> joined loops, arena (program) ─> C text (loops)
     weights ──────────────> arrays, packed as the kernels read them (constants)
 
-The same bundle gives the same text on every machine. The code needs only C's library of
-mathematics, uses only the memory that it declares, and starts no thread. The code around the graphs
-(state, commit, scaling, snapshots) is written by `edgefold.export.native.interface.interface`.
+One version writes the same text for the same bundle on every machine. The code needs only C's
+library of mathematics, uses only the memory that it declares, and starts no thread. The code around
+the graphs (state, commit, scaling, snapshots) is written by
+`edgefold.export.native.interface.interface`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnx
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.graph_function import GraphFunction
 from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.licence import LICENCE, WEIGHTS_LICENCE
 from edgefold.export.native.program.bounds import outside
 from edgefold.export.native.program.c_loops import statement_text
 from edgefold.export.native.program.c_words import model_identifier
@@ -87,11 +89,27 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
     include = f'#include "edgefold_{name}.h"\n'
     source = "\n".join([include, _included_once(parts), constants.declarations(), code])
     data = (
+        f"{WEIGHTS_LICENCE}"
         f"/* The constants of edgefold_{name}.c, in the order in which it was written. */\n"
         f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
     )
     arena_bytes = max(function.arena_bytes for function in functions)
+    header, source = LICENCE + header, LICENCE + source
     return NativeSource(name, header, source, data, arena_bytes, constants.n_bytes)
+
+
+def refusal(bundle: Path) -> str:
+    """Return why `generate` refuses a bundle, such as an operator without a rule; "" if it does not.
+
+    Raises:
+        BundleError: The bundle is damaged.
+    """
+    manifest, constants = load_manifest(bundle), Constants("edgefold_model")
+    try:
+        interface_of(manifest, "model", functions_of(manifest, constants), constants.n_bytes)
+    except ExportError as error:
+        return str(error)
+    return ""
 
 
 def _included_once(text: str) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from edgefold.export.native.generator import generate
 from edgefold.export.native.interface.template import filled, fixed
+from edgefold.export.native.licence import licensed
 from edgefold.export.native.program.c_words import model_identifier
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
@@ -66,7 +67,7 @@ def program_sources(bundle: Path, name: str | None = None) -> dict[str, str]:
     manifest = load_manifest(bundle)
     require_rows_of_points(manifest)
     source = generate(bundle, name)
-    return {**source.files, **loop_files(), **program_of(manifest, source.name)}
+    return {**source.files, **licensed({**loop_files(), **program_of(manifest, source.name)})}
 
 
 def loop_files() -> dict[str, str]:

@@ -171,6 +171,26 @@ def test_a_microcontroller_answers_with_flash_and_ram(
     assert "RAM         DOES NOT FIT" in capsys.readouterr().out
 
 
+def test_a_bundle_that_build_refuses_does_not_fit_a_microcontroller(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgefold.export.native.rules import RULES
+
+    monkeypatch.delitem(RULES, "Gemm")
+    assert budget(tiny_bundle, "--device", "rp2350") == 3
+    out = capsys.readouterr().out
+    assert "C           DOES NOT FIT: native code does not cover Gemm of node" in out
+    assert "DOES NOT FIT   (a prediction" in out
+
+
+def test_without_the_generator_it_is_not_known_whether_a_bundle_becomes_c(
+    tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "edgefold.export.native.generator", None)
+    assert budget(tiny_bundle, "--device", "rp2350") == 4
+    assert "C           UNSURE: whether it becomes C is not known here" in capsys.readouterr().out
+
+
 @pytest.mark.long
 def test_without_bundles_a_sweep_exports_the_presets_untrained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

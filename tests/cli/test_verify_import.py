@@ -46,6 +46,7 @@ def test_a_sound_model_passes_every_check(capsys: pytest.CaptureFixture[str]) ->
     assert main(["verify", model, "--steps", "150"]) == 0
     out = capsys.readouterr().out
     assert "FAILED" not in out
+    assert "\nas C      `edgefold build` covers every operator\n" in out
     assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} == {
         "passed",
         "skipped",

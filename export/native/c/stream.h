@@ -1,8 +1,9 @@
 /* $title
  *
- * Written by Edgefold; the same bundle gives the same text. Plain C99 without a heap, threads or any
- * library but libm. All memory is in the struct below, which the program owns, and in one static
- * block of the .c file in which the steps compute: so several streams of one program take turns.
+ * Written by Edgefold; one version writes the same text for the same bundle. Plain C99 without a
+ * heap, threads or any library but libm. All memory is in the struct below, which the program owns,
+ * and in one static block of the .c file in which the steps compute: so several streams of one
+ * program take turns.
  *
  * Not for two threads, cores or an interrupt at once: all streams of a model share that block, and
  * calls that meet give wrong answers without an error. Guard the calls with a lock, compile once
@@ -70,6 +71,12 @@ struct edgefold_array {
 typedef size_t edgefold_write(void *to, const void *bytes, size_t n);
 typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 #endif
+
+/* The version of Edgefold that wrote this text; its parts for #if. */
+#define ${NAME}_VERSION "$version"
+#define ${NAME}_VERSION_MAJOR $major
+#define ${NAME}_VERSION_MINOR $minor
+#define ${NAME}_VERSION_PATCH $patch
 
 #define ${NAME}_BUNDLE \
     "$bundle"

@@ -16,6 +16,7 @@ from edgefold.export.native.interface.snapshot_size import snapshot_bytes
 from edgefold.export.native.interface.state_text import ring_places, state_words
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
+from edgefold.export.native.licence import version_words
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
 from edgefold.runtime.bundle.manifest import Manifest, WeightPlace
 from edgefold.runtime.errors import ExportError
@@ -46,6 +47,7 @@ def interface_of(
     struct = StreamStruct(manifest, f"edgefold_{name}")
     by_name = {function.graph.name: function for function in functions}
     words = {**_facts(manifest, name), **_sizes(struct, functions, weight_bytes)}
+    words |= version_words()
     words |= step_words(struct, by_name) | state_words(struct)
     header = filled("stream.h", {**words, "members": struct.text})
     types = sorted({t.dtype for t in manifest.prediction_tensors})

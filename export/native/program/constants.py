@@ -28,9 +28,15 @@ class Constants:
     prefix: str
     _held: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
     _arrays: list[tuple[Buffer, Array]] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
 
-    def buffer(self, array: Array) -> Buffer:
-        """Add an array in row-major order if it is new, and return its buffer."""
+    def buffer(self, array: Array, reader: str = "") -> Buffer:
+        """Add an array in row-major order if it is new, and return its buffer.
+
+        Args:
+            array: Numbers of any shape and type.
+            reader: Words for a comment in C that say what reads it, such as "MatMul of scores".
+        """
         array = np.ascontiguousarray(array)
         key = array.dtype.name, array.tobytes()
         if key not in self._held:
@@ -38,6 +44,8 @@ class Constants:
             self._held[key] = buffer = Buffer(name, array.dtype.name, array.size, "constant")
             stored = array.view(np.uint16) if array.dtype == np.float16 else array
             self._arrays.append((buffer, stored.reshape(-1)))
+            shape = " x ".join(map(str, array.shape)) or "1"
+            self._notes.append(f"/* {shape}{f', read by {reader}' if reader else ''} */\n")
         return self._held[key]
 
     @property
@@ -51,7 +59,8 @@ class Constants:
 
     def definitions(self) -> str:
         """Return the C text that defines the arrays with their numbers."""
-        return "\n".join(_definition(b, array) for b, array in self._arrays)
+        arrays = zip(self._notes, self._arrays, strict=True)
+        return "\n".join(note + _definition(*array) for note, array in arrays)
 
 
 def _definition(buffer: Buffer, array: Array) -> str:

@@ -139,8 +139,14 @@ class Lowering:
 
     def stored(self, array: Array) -> Value:
         """Store an array among the constants, and return it as a value in memory."""
-        buffer = self.constants.buffer(array)
+        buffer = self.constants.buffer(array, self.reader)
         return Value(array.shape, buffer.dtype, View(buffer, 0, row_major(array.shape)))
+
+    @property
+    def reader(self) -> str:
+        """Return words for a comment in C that name the node, from its operator and output."""
+        outputs = [c_name(name) for name in self.node.output[:1]]
+        return " of ".join([c_identifier(self.node.op_type), *outputs])
 
     # Methods by which a rule writes results.
 

@@ -171,7 +171,7 @@ def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
     """
     k, n = array.shape[-2:]
     matrices = [packed(matrix) for matrix in array.reshape(-1, k, n)]
-    buffer = lowering.constants.buffer(np.concatenate(matrices))
+    buffer = lowering.constants.buffer(np.concatenate(matrices), lowering.reader)
     lead = (1,) * (len(batch) + 2 - array.ndim) + array.shape[:-2]
     strides = (*(stride * k * n for stride in row_major(lead)), 0, 0)
     return Value((*batch, k, n), buffer.dtype, View(buffer, 0, strides))

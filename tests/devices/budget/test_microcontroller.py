@@ -16,6 +16,7 @@ from edgefold.devices.budget.checks import FITS, MISFIT, UNSURE, Demand
 from edgefold.devices.budget.microcontroller import (
     STACK_BYTES,
     CSizes,
+    NoCSizes,
     call_range,
     judge_microcontroller,
 )
@@ -127,3 +128,14 @@ def test_no_advice_asks_for_python_on_a_microcontroller(
     check = judge_microcontroller(manifest, part, Demand(rate_hz=rate_hz)).checks[-1]
     assert check.name == "latency" and check.verdict != FITS
     assert "edgefold profile" not in check.change and "CYCCNT" in check.change
+
+
+@pytest.mark.parametrize(("is_refused", "verdict"), [(True, MISFIT), (False, UNSURE)])
+def test_a_bundle_that_does_not_become_c_never_fits(
+    manifest: Manifest, part: Microcontroller, is_refused: bool, verdict: str
+) -> None:
+    sizes = NoCSizes("no rule for GRU", "write it without GRU", is_refused)
+    budget = judge_microcontroller(manifest, part, Demand(), sizes)
+    assert budget.verdict == verdict
+    first = budget.checks[0]
+    assert (first.name, first.finding, first.change) == ("C", sizes.reason, sizes.change)

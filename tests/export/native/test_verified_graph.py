@@ -14,7 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from edgefold.export.native.generator import generate
+from edgefold.export.native.generator import generate, refusal
+from edgefold.export.native.rules import RULES
 from edgefold.runtime import load_manifest
 from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.errors import BundleError
@@ -175,3 +176,11 @@ def test_links_to_the_files_give_the_same_c(
     for at, path in enumerate(sorted(bundle.iterdir())):
         link(path.rename(store / f"object{at}"), path)
     assert generate(bundle) == generate(tiny_bundle)
+
+
+def test_the_operator_that_stops_a_build_is_named_before_it(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refusal(tiny_bundle) == ""
+    monkeypatch.delitem(RULES, "Gemm")
+    assert "does not cover Gemm" in refusal(tiny_bundle)
