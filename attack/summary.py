@@ -21,6 +21,8 @@ KINDS = {
     "bundles": "resealed bundles, through the Python interface",
     "builds": "resealed bundles, turned into C",
     "bundle_commands": "resealed bundles, through six commands",
+    "imports": "changed ONNX files, through the importer",
+    "signatures": "signed bundles with changed bytes",
     "crashes": "bundles that crashed onnxruntime above, through `check`",
     "snapshots": "changed snapshots: restored, and resumed by `run`",
     "rows": "files of rows, read whole and in two parts",

@@ -30,6 +30,8 @@ COUNTS = {
     "sensor_exceptions": 1000,
     "sensor_threads": 100,
     "sensor_calls": 500,
+    "imports": 500,
+    "signatures": 5000,
     "environments": len(CASES),
 }
 """Cases of each kind. 250 files of rows are 1,000,000 rows, and so are 440 tables; 620 commands are

@@ -12,6 +12,7 @@ import pytest
 from attack.changes.array_changes import read_arrays
 from attack.changes.drafts import Draft
 from attack.forks import play_all
+from attack.kinds.bundles import unlike, unnamed
 from attack.kinds.snapshots import sealed
 from attack.outcomes import Outcome, Tally
 from attack.subjects import QUICK, export_subjects
@@ -19,11 +20,12 @@ from attack.summary import BEGIN, END, page
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import load_manifest
 
-EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9}
+EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9, "signatures": 40}
 IN_TURNS = {
     "bundles": 200,
     "builds": 60,
     "bundle_commands": 3,
+    "imports": 8,
     "rows": 1,
     "kills": 3,
     "sensor_exceptions": 5,
@@ -59,6 +61,27 @@ def test_a_bundle_that_was_written_unchanged_still_loads(subjects: Path, tmp_pat
     draft.changed["golden.npz"] = draft.bytes_of("golden.npz")
     draft.write(tmp_path)
     assert load_manifest(tmp_path).n_inputs == 1
+
+
+def test_figures_are_compared_where_a_change_has_no_effect(subjects: Path) -> None:
+    draft = Draft.of(subjects / "kalman")
+    draft.form["model"]["summary"] = "another"
+    figures = [np.array([1.0]), None]
+    assert unlike(draft, figures, figures) == ""
+    assert "other figures" in unlike(draft, figures, [np.array([1.0 + 1e-9]), None])
+    assert "other figures" in unlike(draft, figures, [None, None])
+    draft.changed["weights.bin"] = bytes(len(draft.bytes_of("weights.bin")))
+    assert unlike(draft, figures, [np.array([2.0]), np.array([3.0])]) == ""
+    assert "NaN" in unlike(draft, figures, [np.array([np.nan]), None])
+
+
+def test_a_refusal_must_name_the_one_file_that_was_changed(subjects: Path) -> None:
+    draft = Draft.of(subjects / "kalman")
+    draft.changed["golden.npz"] = b"x"
+    assert unnamed(draft, "b/update.onnx was changed") == "golden.npz"
+    assert unnamed(draft, "b/golden.npz is not a zip file") == ""
+    draft.form["schema"] = 7  # then the fault may be in the manifest
+    assert unnamed(draft, "schema 7 is not known") == ""
 
 
 def test_a_snapshot_that_was_sealed_unchanged_still_restores(

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 from attack.changes.graph_changes import CANARY
+from attack.commands import Ended
 from attack.kinds.bundles import draw
-from attack.kinds.commands import Ended
 from attack.kinds.kills import Point, _rows, forked
 from attack.outcomes import Outcome, random_of
 from edgefold.cli.exit_codes import ExitCode

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attack.kinds.commands import Ended
+from attack.commands import Ended
 from attack.kinds.kills import _rows
 from attack.outcomes import Outcome
 from attack.subjects import ROOT

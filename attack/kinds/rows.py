@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from attack.kinds.commands import Ended, call
-from attack.kinds.memory import Peak
+from attack.commands import Ended, call
+from attack.memory import Peak
 from attack.outcomes import Outcome, random_of
 from attack.subjects import as_series
 from edgefold.runtime import Stream

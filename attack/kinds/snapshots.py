@@ -26,9 +26,9 @@ from attack.changes.array_changes import (
 )
 from attack.changes.drafts import places_of, value_at
 from attack.changes.manifest_changes import ODD_NUMBERS, ODD_TEXTS
+from attack.commands import call
 from attack.kinds.bundles import drive
-from attack.kinds.commands import call
-from attack.kinds.memory import Peak
+from attack.memory import Peak
 from attack.outcomes import Outcome, random_of
 from attack.subjects import NAMES
 from edgefold.runtime import Stream

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from attack.changes.tables import Made, draw
-from attack.kinds.commands import call
+from attack.commands import call
 from attack.outcomes import Outcome, random_of
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.loop.input_file import InputFile

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attack.kinds.commands import Ended
+from attack.commands import Ended
 from attack.kinds.kills import Point, _rows, _run_words, _train_words, forked
 from attack.kinds.rows import _same_snapshot
 from attack.outcomes import Outcome, random_of

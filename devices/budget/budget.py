@@ -146,7 +146,7 @@ def judge(
     manifest: Manifest,
     board: Board | Microcontroller,
     demand: Demand,
-    c_sizes: CSizes | NoCSizes | None = None,
+    sizes: CSizes | NoCSizes | None = None,
 ) -> Budget | MicrocontrollerBudget: ...
 
 
@@ -154,7 +154,7 @@ def judge(
     manifest: Manifest,
     board: Board | Microcontroller,
     demand: Demand,
-    c_sizes: CSizes | NoCSizes | None = None,
+    sizes: CSizes | NoCSizes | None = None,
 ) -> Budget | MicrocontrollerBudget:
     """Predict whether a bundle fits a board; return the verdict with all its figures.
 
@@ -162,14 +162,14 @@ def judge(
         manifest: Manifest of the bundle.
         board: A board with Linux; or a microcontroller, which runs the bundle as C.
         demand: Memory, rate and power that are demanded of the board.
-        c_sizes: Sizes of the bundle's C, where that was written, or why it was not; only for a
+        sizes: Sizes of the bundle's C, where that was written, or why it was not; only for a
             microcontroller.
 
     Raises:
         BundleError: The manifest's plan cannot be read.
     """
     if isinstance(board, Microcontroller):
-        return judge_microcontroller(manifest, board, demand, c_sizes)
+        return judge_microcontroller(manifest, board, demand, sizes)
     pages = board.memory.page_bytes.value if board.memory.page_bytes else None
     programs = [
         footprint(

@@ -145,7 +145,7 @@ def judge_microcontroller(
     manifest: Manifest,
     part: Microcontroller,
     demand: Demand,
-    c_sizes: CSizes | NoCSizes | None = None,
+    sizes: CSizes | NoCSizes | None = None,
 ) -> MicrocontrollerBudget:
     """Predict whether a bundle, as C, fits a microcontroller; return the verdict and its figures.
 
@@ -154,12 +154,12 @@ def judge_microcontroller(
         part: The microcontroller.
         demand: `memory_bytes` is the RAM that the firmware may use, `processes` the streams that
             take turns in it; its power and backend are ignored.
-        c_sizes: Sizes of the bundle's C, where that was written; or why it was not. With None the
+        sizes: Sizes of the bundle's C, where that was written; or why it was not. With None the
             verdict is that of a bundle which becomes C.
     """
-    sizes = c_sizes if isinstance(c_sizes, CSizes) else None
-    flash = _flash(manifest, sizes)
-    ram = _ram(manifest, sizes, demand.processes)
+    known = sizes if isinstance(sizes, CSizes) else None
+    flash = _flash(manifest, known)
+    ram = _ram(manifest, known, demand.processes)
     steps = step_times(manifest, lambda work, _: call_range(work, part))
     arrival = arrival_of(manifest, steps, demand.predict_every)
     limit = part.ram_bytes.value if demand.memory_bytes is None else demand.memory_bytes
@@ -168,9 +168,9 @@ def judge_microcontroller(
     narrower = NARROWER.get(str(manifest.precision["name"]), "")
     more = f"{narrower}take a part with more flash"
     checks = []
-    if isinstance(c_sizes, NoCSizes):
-        verdict = MISFIT if c_sizes.is_refused else UNSURE
-        checks.append(FitCheck("C", verdict, c_sizes.reason, c_sizes.change))
+    if isinstance(sizes, NoCSizes):
+        verdict = MISFIT if sizes.is_refused else UNSURE
+        checks.append(FitCheck("C", verdict, sizes.reason, sizes.change))
     checks += [
         _room("flash", flash, part.flash_bytes.value, exact, more),
         _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),

@@ -99,7 +99,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
 
 
 def refusal(bundle: Path) -> str:
-    """Return why `generate` refuses a bundle, such as an operator without a rule; "" if it does not.
+    """Return why `generate` refuses a bundle, such as an operator without a rule; "" if not.
 
     Raises:
         BundleError: The bundle is damaged.

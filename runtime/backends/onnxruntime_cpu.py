@@ -14,6 +14,7 @@ from edgefold.runtime.backends.host_memory import HostMemory
 from edgefold.runtime.backends.onnxruntime_session import (
     CPU,
     TAKES_BYTES,
+    TAKES_FILES,
     Provider,
     onnxruntime,
     open_session,
@@ -21,7 +22,8 @@ from edgefold.runtime.backends.onnxruntime_session import (
 )
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 from edgefold.runtime.bundle.onnx_file import read_graph
-from edgefold.runtime.errors import BackendError
+from edgefold.runtime.errors import BackendError, BundleError
+from edgefold.runtime.plain_files import open_plain
 
 
 class OnnxRuntimeBackend(HostMemory):
@@ -51,6 +53,7 @@ class OnnxRuntimeBackend(HostMemory):
         self._sessions: dict[str, Any] = {}
         # onnxruntime's GPU providers find the weights only by the graph's own path.
         as_bytes = TAKES_BYTES and info.device == "cpu"
+        files = _linked_weights(manifest) if as_bytes else {}
         for graph in manifest.graphs.values():
             if watch:
                 watch("open", graph.name)
@@ -60,6 +63,7 @@ class OnnxRuntimeBackend(HostMemory):
             session = open_session(
                 model if as_bytes else path,
                 path=path,
+                files=files,
                 threads=threads,
                 providers=providers,
                 mem_pattern=graph.width == 1 or info.device == "gpu",
@@ -116,3 +120,19 @@ class OnnxRuntimeBackend(HostMemory):
     def close(self) -> None:
         self._sessions.clear()
         super().close()
+
+
+def _linked_weights(manifest: Manifest) -> dict[str, bytes]:
+    """Return the weight file's content by its name if it is a link, else nothing.
+
+    onnxruntime 1.32 opens no link that leads out of the bundle's folder. Older ones do, and take no
+    contents.
+    """
+    path = manifest.path / manifest.weights["file"]
+    if not (TAKES_FILES and path.is_symlink()):
+        return {}
+    try:
+        with open_plain(path) as file:
+            return {path.name: file.read(manifest.weights["n_bytes"])}
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}.") from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -69,6 +69,8 @@ onnxruntime 1.31 crashes with a stack of 64 KiB, and opens a small graph with on
 """
 TAKES_BYTES = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 21)
 """States whether this onnxruntime finds the weights of a graph that it gets as bytes."""
+TAKES_FILES = hasattr(onnxruntime.SessionOptions, "add_external_initializers_from_files_in_memory")
+"""States whether this onnxruntime takes the contents of files of weights."""
 _first_session: list[int] = []  # bytes of the first session, once there was one
 _NUMPY_NAME = {f"tensor({name})": name for name in DTYPES} | {
     "tensor(float)": "float32",
@@ -106,6 +108,7 @@ def open_session(
     mem_pattern: bool = True,
     shared_arena: bool = False,
     path: Path | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Any:
     """Open an onnxruntime session of a model; fail if the first of `providers` does not load.
 
@@ -119,6 +122,7 @@ def open_session(
             block stays allocated.
         shared_arena: Whether the session works in the memory that `share_arena` makes.
         path: The file that the bytes were read from; the weights are in the same folder.
+        files: Contents of files of weights by name, which onnxruntime does not open then.
 
     Returns:
         The `InferenceSession`.
@@ -136,6 +140,10 @@ def open_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if files:
+        names, contents = list(files), list(files.values())
+        lengths = [len(content) for content in contents]
+        options.add_external_initializers_from_files_in_memory(names, contents, lengths)
     options.enable_mem_pattern = mem_pattern
     # A spinning pool burns a core between two points of a slow stream.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
