@@ -52,13 +52,13 @@ def _command(bundle: str) -> str | None:
 def _word_of(bundle: str) -> str:
     from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 
-    return SHIPPED if bundle == str(shipped_bundle()) else bundle
+    return next((word for word in SHIPPED if bundle == str(shipped_bundle(word))), bundle)
 
 
 def _line(bundle: str, command: str) -> str:
-    from edgefold.runtime.sensors.shipped_bundle import SHIPPED
+    from edgefold.runtime.sensors.shipped_bundle import SENSORS
 
-    if _word_of(bundle) == SHIPPED:
+    if _word_of(bundle) == SENSORS:
         return (
             f"faster    `{command}` makes the model's steps some {SENSORS_FACTOR} times faster; it "
             "takes some 10 s on a PC, once"

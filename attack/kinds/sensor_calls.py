@@ -23,7 +23,7 @@ from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 BACKEND = "onnxruntime"
 """The backend of all cases: it is installed wherever the attacks run."""
 N_CALLS = 60
-ODD = (
+ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1.5, 10**400, 1j, "", "x", "4", "1e-4", b"x", (), ("a", "b"), [4], {}),
     *(object(), Decimal("1.5"), np.ones(2), np.float32(2), np.int64(4), np.str_("a"), float("nan")),
     *(

@@ -45,6 +45,10 @@ def test_the_shipped_model_is_given_its_factor_and_command(capsys: Text) -> None
     assert "`edgefold build sensors`" in line and f"{SENSORS_FACTOR} times faster" in line
 
 
+def test_the_other_shipped_bundle_is_named_by_its_word(capsys: Text) -> None:
+    assert "`edgefold build gp-tiny`" in told(capsys, str(shipped_bundle("gp-tiny")))
+
+
 def test_another_bundle_is_given_the_range_of_the_record(capsys: Text) -> None:
     line = told(capsys, "bundles/mine")
     assert "`edgefold build bundles/mine`" in line and f"{FACTORS[0]} to {FACTORS[2]}" in line

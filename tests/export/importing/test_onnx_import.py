@@ -274,9 +274,10 @@ def test_a_constant_that_doubles_again_and_again_is_not_folded_without_end(
 def test_the_same_rules_run_in_small_graphs_as_in_onnxscripts_own_optimiser() -> None:
     """Without its rules for pairs of nodes, the time no longer grows with their square."""
     of_pairs = [r for r in DEFAULT_RULES if not r._matcher.pattern.has_single_output_node]
-    assert {
-        node.op_identifier()[1] for r in of_pairs for node in r._matcher.pattern.output_nodes
-    } == {"Slice"}  # `fold` leaves them out where a graph has fewer than two
+    last = [node.op_identifier() for r in of_pairs for node in r._matcher.pattern.output_nodes]
+    assert {names[1] for names in last if names} == {
+        "Slice"
+    }  # `fold` leaves them out where a graph has fewer than two
 
 
 def test_names_that_would_meet_in_the_bundle_are_refused(tmp_path: Path) -> None:

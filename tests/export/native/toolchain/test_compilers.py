@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def test_the_package_ziglang_is_a_compiler_without_a_program_on_the_path(
     python.write_text("#!/bin/sh\necho 'clang version 22.1.8'\n")
     python.chmod(0o755)
     monkeypatch.setattr(zig, "find_spec", lambda name: object())
-    monkeypatch.setattr(zig.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     found = find_compiler(environment=programs())
     assert found.command == (str(python), "-m", "ziglang", "cc")
     assert found.archiver[-2:] == ("ziglang", "ar")
