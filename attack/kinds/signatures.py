@@ -99,7 +99,7 @@ class Cases:
         before, after = self._signed / name, self._folder / name
         if name != FILE_NAME:
             return before.read_bytes() == after.read_bytes()
-        return _value(before, self._key_id) == _value(after, self._key_id)
+        return bool(_value(before, self._key_id) == _value(after, self._key_id))
 
 
 def _value(path: Path, key_id: str) -> Any:
