@@ -9,6 +9,7 @@ that --list and --inspect need neither TensorRT nor a GPU.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import time
 from contextlib import ExitStack, closing, suppress
@@ -77,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="0 builds soonest and with the least memory, 5 searches longest; TensorRT's own is 3",
     )
     parser.add_argument(
+        "--build-timeout",
+        type=seconds,
+        default=1800.0,
+        metavar="SECONDS",
+        help="the longest that the build of one graph may take before it is ended; default 1800",
+    )
+    parser.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
@@ -98,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--clear", action="store_true", help="delete what the cache holds for this bundle"
     )
+
+
+def seconds(text: str) -> float:
+    """Read a finite number of seconds above 0, for argparse."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
 
 
 def _capability(text: str) -> str:
@@ -151,7 +167,15 @@ def run(args: argparse.Namespace) -> int:
     for device in devices:
         targets = (device.compute_capability,) if variant.name == "tensorrt_rtx" else ()
         here = read_build_conditions if device.name else None  # else it is another machine's GPU
-        options = EngineOptions(None, args.workspace, args.optimization_level, targets, here)
+        options = EngineOptions(
+            None,
+            args.workspace,
+            args.optimization_level,
+            targets,
+            here,
+            progress=say,
+            build_timeout_s=args.build_timeout,
+        )
         options = with_board_defaults(options, device)
         if device.is_integrated and args.workspace is None:
             say(

@@ -11,6 +11,7 @@ Nothing heavy is imported here: commands read `BackendInfo` before any library i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,12 +86,13 @@ class EngineOptions:
             `power_mode` and clocks. They are stored with an engine and compared when it is loaded;
             None stores nothing.
         cuda_graphs: Whether to launch each step as one captured CUDA graph.
-        progress: Function that gets a line of text before each build, which may take minutes.
+        progress: Function that gets a line of text before each build, and one each minute of it.
         wait: The way in which the process waits for the GPU. "spin" answers soonest and holds a CPU
             core while it waits, "block" sleeps until the GPU interrupts, "auto" leaves the choice
             to CUDA. It holds for the process: all of its streams wait as the last stream that was
             opened with another word than "auto".
         high_priority: Whether steps run before other work that this process has on the GPU.
+        build_timeout_s: The most seconds that the build of one graph's engine may take, above 0.
         may_build: Whether engines that are not in the cache are built; False refuses to open.
         watch: Function that every backend calls when work begins, with "load", "open", "bind" or
             "run" and the name of a graph, or of the backend that is loaded. A parent process learns
@@ -106,6 +108,7 @@ class EngineOptions:
     progress: Callable[[str], None] | None = None
     wait: Wait = "auto"
     high_priority: bool = False
+    build_timeout_s: float = 1800.0
     may_build: bool = True
     watch: Watch | None = None
 
@@ -115,6 +118,10 @@ class EngineOptions:
             raise BackendError(f"workspace is {workspace} bytes; give 1 to 2**63 - 1, or None.")
         if level is not None and level not in range(6):
             raise BackendError(f"optimization level is {level}; give 0 to 5, or None.")
+        if not 0 < self.build_timeout_s < math.inf:
+            raise BackendError(
+                f"the builds' timeout is {self.build_timeout_s} s; give a finite number above 0."
+            )
         if self.wait not in WAITS:
             raise BackendError(f"wait is {self.wait!r}; give one of {', '.join(WAITS)}.")
 

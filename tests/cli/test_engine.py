@@ -32,11 +32,12 @@ def test_a_board_builds_each_graph_once_for_its_own_gpu(
     tiny_bundle: Path, built: Built, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine("tensorrt", ORIN)
-    options = ["--workspace", "256MiB", "--optimization-level", "0"]
+    options = ["--workspace", "256MiB", "--optimization-level", "0", "--build-timeout", "90"]
     assert main(["engine", str(tiny_bundle), *options]) == 0
     graphs = list(load_manifest(tiny_bundle).graphs)
     assert [name for name, _, _ in built] == graphs
     assert all((u.workspace_bytes, u.optimization_level) == (1 << 28, 0) for _, u, _ in built)
+    assert all(used.build_timeout_s == 90 for _, used, _ in built)
     assert [timing for _, _, timing in built] == [b"." * n for n in range(len(graphs))]
     assert EngineCache().load(TimingKey("tensorrt", "10.3.0", ORIN.kind)) == b"." * len(graphs)
     printed = capsys.readouterr()

@@ -11,7 +11,10 @@ for years. `edgefold.runtime.child_process` explains how the child starts and en
 from __future__ import annotations
 
 import json
+import math
+import select
 import sys
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +31,7 @@ SMALLER = (
     "/proc/sys/vm/drop_caches), or build with a smaller workspace and optimization level 0 "
     "(`edgefold engine --workspace 64MiB --optimization-level 0`)."
 )
+REPORT_EVERY_S = 60.0
 _PASSED = ("workspace_bytes", "optimization_level", "compute_capabilities")
 
 
@@ -37,12 +41,14 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
     Args:
         variant: The TensorRT to build with, "tensorrt" or "tensorrt_rtx".
         onnx: The graph's file.
-        options: Only workspace, optimization level and compute capabilities are used.
+        options: Only workspace, optimization level, compute capabilities, `build_timeout_s` and
+            `progress` are used.
         timing: The timing cache of earlier builds; b"" without one.
 
     Raises:
-        BackendError: `build_plan` failed, or the child did not start or ended too early; the
-            message then holds the signal or the last line of stderr.
+        BackendError: `build_plan` failed or took longer than `build_timeout_s`; or the child did
+            not start or ended too early: the message then holds the signal or the last line of
+            stderr.
     """
     request = {
         "variant": variant,
@@ -52,6 +58,7 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
     }
     try:
         with child_process(__name__, request, timing) as child:
+            _wait_for_answer(child.answer, onnx, options)
             answer = _read_answer(child.answer)
             ending = child.wait()
     except OSError as error:
@@ -64,6 +71,31 @@ def build_in_child(variant: str, onnx: Path, options: EngineOptions, timing: byt
     if isinstance(answer, str):
         raise BackendError(answer)
     return answer
+
+
+def _wait_for_answer(pipe: IO[bytes], onnx: Path, options: EngineOptions) -> None:
+    """Wait until the child answers or ends; report each minute; raise BackendError after too long.
+
+    The child is killed at the end of the block that started it.
+    """
+    begin_s, poll = time.monotonic(), select.poll()
+    poll.register(pipe, select.POLLIN)
+    left_s = options.build_timeout_s
+    while not poll.poll(math.ceil(1e3 * min(left_s, REPORT_EVERY_S))):
+        passed_s = time.monotonic() - begin_s
+        left_s = options.build_timeout_s - passed_s
+        if left_s <= 0:
+            raise BackendError(
+                f"TensorRT's engine of graph {onnx.stem} ({onnx}) was not built within "
+                f"{options.build_timeout_s:g} s, so that its builder was ended. Build it with more "
+                "time or less effort (`edgefold engine --build-timeout SECONDS "
+                "--optimization-level 0`), or take another backend."
+            )
+        if options.progress:
+            options.progress(
+                f"still building the engine of {onnx.stem}, {passed_s:.0f} s so far, at most "
+                f"{options.build_timeout_s:g} s"
+            )
 
 
 def _read_answer(pipe: IO[bytes]) -> Build | str | None:

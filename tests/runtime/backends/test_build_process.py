@@ -14,12 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgefold.runtime import child_process
 from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.backends.tensorrt import build_process
 from edgefold.runtime.backends.tensorrt.build_process import build_in_child
 from edgefold.runtime.errors import BackendError
 
@@ -219,6 +221,34 @@ def test_ctrl_c_ends_the_build_and_nothing_of_it_stays(tensorrt: Install, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         build_in_child("tensorrt", ONNX, EngineOptions(), b"")
     assert is_gone(wait_for(tmp_path / "pid"))
+
+
+def test_a_build_that_never_ends_is_reported_and_ended_after_its_time(
+    tensorrt: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensorrt(HANGS.format(tmp_path / "pid"))
+    monkeypatch.setattr(build_process, "REPORT_EVERY_S", 0.001)
+    clock = SimpleNamespace(monotonic=iter([7.0, 67.0, 127.0, 1807.0]).__next__)
+    monkeypatch.setattr(build_process, "time", clock)
+    lines: list[str] = []
+
+    def progress(line: str) -> None:
+        lines.append(line)
+        wait_for(tmp_path / "pid")  # so the builder runs when its time is over
+
+    with pytest.raises(BackendError, match=r"graph update .*not built within 1800 s"):
+        build_in_child("tensorrt", ONNX, EngineOptions(progress=progress), b"")
+    assert [re.findall(r"of (\w+).* (\d+) s so far", line) for line in lines] == [
+        [("update", "60")],
+        [("update", "120")],
+    ]
+    assert is_gone(wait_for(tmp_path / "pid"))
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_timeout_that_ends_no_build_is_refused(timeout_s: float) -> None:
+    with pytest.raises(BackendError, match="timeout"):
+        EngineOptions(build_timeout_s=timeout_s)
 
 
 def test_a_parent_that_is_killed_takes_its_build_with_it(tensorrt: Install, tmp_path: Path) -> None:
