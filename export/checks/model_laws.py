@@ -28,6 +28,7 @@ from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.guards import definition
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import StepRefusedError
+from edgefold.runtime.npz import write_npz
 from edgefold.train.contract import (
     FINITE,
     State,
@@ -110,7 +111,8 @@ class TorchSubject(Subject):
 
     def save(self, path: Path) -> None:
         tensors = {f"state.{name}": array for name, array in self.state().items()}
-        np.savez(path.with_suffix(".npz"), allow_pickle=False, n_recent=self._n_recent, **tensors)
+        n_recent = np.array(self._n_recent)
+        write_npz(path.with_suffix(".npz"), {"n_recent": n_recent, **tensors})
 
     def restore(self, path: Path) -> None:
         with np.load(path.with_suffix(".npz")) as archive:

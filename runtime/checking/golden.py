@@ -20,7 +20,7 @@ from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 from edgefold.runtime.checking.step_times import keep_times
 from edgefold.runtime.errors import BundleError
-from edgefold.runtime.npz import read_npz
+from edgefold.runtime.npz import read_npz, write_npz
 from edgefold.runtime.stream.stream import Stream
 
 LEAD = "prediction."
@@ -65,7 +65,7 @@ class Golden:
         """Write the stream to an .npz file, without pickled objects."""
         arrays = {name: np.asarray(getattr(self, name)) for name in SINGLES}
         arrays |= {f"{LEAD}{name}": array for name, array in self.predictions.items()}
-        np.savez_compressed(path, allow_pickle=False, **arrays)
+        write_npz(path, arrays, compressed=True)
 
     @classmethod
     def load(cls, manifest: Manifest) -> Golden:

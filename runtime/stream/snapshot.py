@@ -28,7 +28,7 @@ from edgefold.runtime.bundle.manifest import Manifest, StateTensor
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.npz import MOST_MEMBERS, read_npz
+from edgefold.runtime.npz import MOST_MEMBERS, read_npz, write_npz
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"
@@ -105,7 +105,7 @@ def write_snapshot(
         )
     text = json.dumps({**asdict(record), "sha256": _digest(asdict(record), arrays)}, sort_keys=True)
     packed = io.BytesIO()
-    np.savez(packed, allow_pickle=False, record=np.frombuffer(text.encode(), np.uint8), **arrays)
+    write_npz(packed, {"record": np.frombuffer(text.encode(), np.uint8), **arrays})
     _require_file(path)
     try:
         write_atomic(path, packed.getbuffer())
@@ -166,6 +166,7 @@ def read_snapshot(
         # process may have replaced it by a longer one.
         own = RECORD_BYTES + sum(map(_n_bytes, manifest.state))
         arrays = read_npz(path, min(2 * n_bytes + own, own + EXTRA_BYTES))
+        arrays.pop("allow_pickle", None)  # was written by mistake with NumPy < 2.2
         form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
         digest = form.pop("sha256")
         record = SnapshotRecord(**form)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime.npz import read_npz
+from edgefold.runtime.npz import read_npz, write_npz
 
 MANY = 1 << 20
 
@@ -41,6 +41,18 @@ def test_every_array_comes_back_as_it_was_written(tmp_path: Path, save: Any) -> 
         assert (found[name].dtype, found[name].shape) == (expected.dtype, expected.shape)
         np.testing.assert_array_equal(found[name], expected)
         found[name].flags.writeable = True
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_arrays_are_written_as_numpy_writes_them(tmp_path: Path, compressed: bool) -> None:
+    write_npz(tmp_path / "a.npz", arrays(), compressed=compressed)
+    (np.savez_compressed if compressed else np.savez)(tmp_path / "b.npz", **arrays())
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_objects_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="allow_pickle"):
+        write_npz(tmp_path / "a.npz", {"a": np.array([object()])})
 
 
 def test_what_would_inflate_beyond_the_bound_is_not_inflated(tmp_path: Path) -> None:

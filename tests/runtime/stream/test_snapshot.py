@@ -31,6 +31,32 @@ def test_a_snapshot_keeps_the_callers_arrays(stream: Stream, tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["s.npz"]
 
 
+def test_a_snapshot_of_an_older_numpy_holds_no_other_array(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`numpy.savez` takes every keyword for an array before NumPy 2.2, `allow_pickle` too."""
+    written = np.savez
+
+    def older(file: Any, **arrays: Any) -> None:
+        written(file, **{f"keyword {name}": array for name, array in arrays.items()})
+
+    monkeypatch.setattr(np, "savez", older)
+    stream.save(tmp_path / "s.npz", {"row": np.array(17)})
+    with zipfile.ZipFile(tmp_path / "s.npz") as archive:
+        assert not [name for name in archive.namelist() if "allow_pickle" in name]
+
+
+def test_a_snapshot_that_an_older_numpy_wrote_with_one_array_too_many_is_read(
+    stream: Stream, tmp_path: Path
+) -> None:
+    stream.update(*points(stream, 10))
+    stream.save(tmp_path / "s.npz", {"row": np.array(17)})
+    np.save(tmp_path / "a.npy", np.array(False))
+    with zipfile.ZipFile(tmp_path / "s.npz", "a") as archive:
+        archive.write(tmp_path / "a.npy", "allow_pickle.npy")
+    assert stream.restore(tmp_path / "s.npz")["row"] == 17
+
+
 def test_a_foreign_snapshot_is_refused(stream: Stream, bundles: Path, tmp_path: Path) -> None:
     with Stream.open(bundles / "foreign") as foreign:
         foreign.save(tmp_path / "s.npz")
