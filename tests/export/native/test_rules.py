@@ -15,6 +15,7 @@ from edgefold.export.graphs.static_graph import inferred, shapes_of
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.generator import FOLDER, PARTS, write_function
 from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.extremes import with_extremes
 from edgefold.export.native.rules import RULES
 from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime.bundle.manifest import Tensor
@@ -90,8 +91,22 @@ ATTENTION = Case(
     {name: normal(3, 24, 8) for name in "qkv"},
     {"scale": np.float32(0.35), "shape": i64(24, 24)},
 )
+ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, -2.0, 3.0, 0.5, 3.4e38], np.float32)
+PAIRS = {name: m.reshape(-1).copy() for name, m in zip("ab", np.meshgrid(ODD, ODD), strict=True)}
+"""Every pair of odd numbers."""
+
+
+def chosen(name: str, comparison: str, inputs: dict[str, Array]) -> Case:
+    """A case of the larger or smaller of two numbers, written as graphs of bundles write it."""
+    nodes = node(comparison, ["a", "b"], ["t"]), node("Where", ["t", "b", "a"], ["out"])
+    return Case(name, nodes, inputs)
+
+
 CASES = (
     ATTENTION,
+    *(chosen(f"{of}-pairs", of, PAIRS) for of in ("Less", "Greater")),
+    chosen("Less-int", "Less", {"a": integers(4, 5), "b": integers(5)}),
+    chosen("Greater-int", "Greater", {"a": integers(4, 5), "b": integers(5)}),
     *(one(op, op, normal(3, 21) * 3) for op in UNARY),
     *(one(op, op, np.abs(normal(3, 21)) + 0.1) for op in ("Log", "Sqrt", "Reciprocal")),
     *(one(op, op, normal(4, 1, 5), normal(3, 5)) for op in ("Add", "Sub", "Mul", "Div")),
@@ -363,8 +378,25 @@ def test_a_rule_gives_what_onnxruntime_gives(number: int, library: ctypes.CDLL) 
         np.testing.assert_array_equal(arrays[-1], expected)
 
 
+@pytest.mark.parametrize("comparison", ["Less", "Greater"])
+def test_a_choice_of_two_numbers_keeps_the_sign_of_zero(
+    comparison: str, library: ctypes.CDLL
+) -> None:
+    """By numpy: onnxruntime's Where adds 0 to what it chooses, which turns -0 into 0."""
+    number = [case.name for case in CASES].index(f"{comparison}-pairs")
+    a, b = (aligned(PAIRS[name]) for name in "ab")
+    out, arena = aligned(np.zeros_like(a)), aligned(np.zeros(1 << 16, np.uint8))
+    tensors = (ctypes.c_void_p * 3)(*(array.ctypes.data for array in (a, b, out)))
+    getattr(library, f"case_{number}")(tensors, ctypes.c_void_p(arena.ctypes.data))
+    expected = np.where(a < b if comparison == "Less" else a > b, b, a)
+    np.testing.assert_array_equal(out.view(np.uint32), expected.view(np.uint32))
+
+
 def test_every_rule_has_a_case() -> None:
-    shown = {node.op_type for case in CASES for node in case.nodes}
+    written = [with_extremes(model_of(case)).graph.node for case in CASES]
+    shown = {
+        node.op_type for nodes in (*(case.nodes for case in CASES), *written) for node in nodes
+    }
     alike = {"Flatten", "Squeeze", "Unsqueeze"}  # the rule of Reshape
     assert set(RULES) - shown == alike
 
