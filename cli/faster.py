@@ -40,25 +40,20 @@ def tell_faster(bundle: str, report: dict[str, Any]) -> None:
 def _command(bundle: str) -> str | None:
     """Return the command that compiles the bundle; None where there is no compiler."""
     from edgefold.export.native.toolchain.compilers import find_compiler
+    from edgefold.runtime.sensors.shipped_bundle import word_of
 
     try:
         find_compiler()
     except BackendError:
         return None
-    build = f"edgefold build {_word_of(bundle)}"
+    build = f"edgefold build {word_of(bundle)}"
     return build if find_spec("onnx") else f"{install_extra('build')} && {build}"
 
 
-def _word_of(bundle: str) -> str:
-    from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
-
-    return next((word for word in SHIPPED if bundle == str(shipped_bundle(word))), bundle)
-
-
 def _line(bundle: str, command: str) -> str:
-    from edgefold.runtime.sensors.shipped_bundle import SENSORS
+    from edgefold.runtime.sensors.shipped_bundle import SENSORS, word_of
 
-    if _word_of(bundle) == SENSORS:
+    if word_of(bundle) == SENSORS:
         return (
             f"faster    `{command}` makes the model's steps some {SENSORS_FACTOR} times faster; it "
             "takes some 10 s on a PC, once"

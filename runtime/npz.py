@@ -56,11 +56,17 @@ def write_npz(
     import zipfile  # takes 0.7 MB, which a stream without a snapshot does not need
 
     kind = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-    with zipfile.ZipFile(file, "w", kind) as archive:
+    archive, member = zipfile.ZipFile(file, "w", kind), None
+    try:
         for name, array in arrays.items():
             # As numpy.savez: a member's length is not known before it is written.
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, np.asanyarray(array), allow_pickle=False)
+            member = archive.open(f"{name}.npy", "w", force_zip64=True)
+            npy.write_array(member, np.asanyarray(array), allow_pickle=False)
+            member.close()
+    finally:  # also after an interrupt at any line: a zip with an open member cannot be closed
+        if member is not None:
+            member.close()
+        archive.close()
 
 
 def read_npz(

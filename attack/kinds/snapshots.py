@@ -196,7 +196,7 @@ class Cases:
     def _open(self, name: str) -> Base:
         stream = Stream.open(self._subjects / name)
         for _ in range(3):
-            drive(stream, np.random.default_rng(0))
+            drive(stream)
         path = self._folder / "base.npz"
         stream.save(path, {"series_position": np.arange(4), "x": np.ones((2, 3))})
         saved, truth = path.read_bytes(), state_of(stream)
@@ -292,7 +292,7 @@ class Cases:
         try:
             if not sound:
                 return Outcome("wrong", "a state that is not finite was taken")
-            drive(stream, random_of("drive", number))
+            drive(stream)
             stream.save(path)
             return Outcome("accepted")
         except EdgefoldError as error:

@@ -25,10 +25,19 @@ def shipped_bundle(name: str = SENSORS) -> Path:
     Raises:
         BundleError: This installation was made without the bundle.
     """
-    folder = FOLDER / name.replace("-", "_")  # a package of Python, so that wheels hold it
+    folder = _folder(name)
     if not (folder / "manifest.json").is_file():
         raise BundleError(
             f"the shipped bundle {name} is not in this installation ({folder}); install the "
             "package again, or name a bundle's folder."
         )
     return folder
+
+
+def word_of(bundle: str) -> str:
+    """Return the word that stands for a shipped bundle's folder; any other folder unchanged."""
+    return next((word for word in SHIPPED if bundle == str(_folder(word))), bundle)
+
+
+def _folder(name: str) -> Path:
+    return FOLDER / name.replace("-", "_")  # a package of Python, so that wheels hold it

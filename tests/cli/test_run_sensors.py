@@ -39,7 +39,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def value_of(n: int, k: int = 0) -> str:
-    return f"{20 + k + 5 * math.sin(n * math.pi / (12 + k)) + math.sin(n * n) / 4:.3f}"
+    return f"{20 + k + 5 * math.sin(n * math.pi / (12 + k)) + math.sin(n * n) / 4:.4f}"
 
 
 def stamp(n: int) -> str:

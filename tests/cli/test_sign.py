@@ -67,7 +67,7 @@ def test_without_the_package_the_extra_is_named(
     for name in ("cryptography", "cryptography.hazmat.primitives"):
         monkeypatch.setitem(sys.modules, name, None)
     assert main(["sign", "--new-key", str(tmp_path / "key")]) == ExitCode.MACHINE
-    assert ".[sign]" in capsys.readouterr().err
+    assert "edgefold[sign]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -125,7 +125,7 @@ def test_graphs_are_standard_onnx_of_opset_17(tiny_bundle: Path) -> None:
 def test_the_update_graph_stays_small(tiny_bundle: Path) -> None:
     """Nodes cost about a microsecond each on the smallest boards; a new one needs a reason."""
     model = onnx.load(tiny_bundle / "update.onnx")
-    assert len(model.graph.node) <= 21
+    assert len(model.graph.node) <= 25  # with two extremes as comparisons and choices: NaN passes
 
 
 def test_scaling_of_the_run_reaches_the_manifest(bundles: Path) -> None:

@@ -22,13 +22,14 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import STAGED, BackendInfo, BoundStep, EngineOptions
 from edgefold.runtime.backends.tensorrt.builder import with_board_defaults
 from edgefold.runtime.backends.tensorrt.context import AS_ONE_GRAPH, GraphContext
-from edgefold.runtime.backends.tensorrt.driver import Build, Device, EngineTensor, TensorRtDriver
+from edgefold.runtime.backends.tensorrt.driver import Build, Device, TensorRtDriver
 from edgefold.runtime.backends.tensorrt.engine_cache import EngineCache, EngineKey, TimingKey
 from edgefold.runtime.backends.tensorrt.engine_facts import birth, describe_modes
 from edgefold.runtime.backends.tensorrt.kernels import KeptKernels
 from edgefold.runtime.backends.tensorrt.memory import CudaBuffer, DeviceMemory, Staged
 from edgefold.runtime.backends.tensorrt.replays import Combination, launches_agree
 from edgefold.runtime.backends.tensorrt.variant import find_variant, installed
+from edgefold.runtime.bundle.graph_interface import require_same_tensors
 from edgefold.runtime.bundle.manifest import Graph, Manifest, StateTensor, Tensor
 from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.errors import BackendError
@@ -120,7 +121,12 @@ class TensorRtBackend:
             origin += f", but not kept: {reason}" if reason else ""
             engine = driver.load(fresh.plan)
         self._resources.callback(driver.release_engine, engine)
-        _compare(graph, driver.tensors(engine))
+        tensors = driver.tensors(engine)
+        inputs, outputs = (
+            [(t.name, t.shape, t.dtype) for t in tensors if t.is_input is wanted]
+            for wanted in (True, False)
+        )
+        require_same_tensors(graph, inputs, outputs)
         self._origins[graph.name], self._births[graph.name] = origin, birth(facts)
         return engine
 
@@ -240,18 +246,3 @@ def engine_key(
         compute_capability=device.compute_capability,
         precision=manifest.precision["name"],
     )
-
-
-def _compare(graph: Graph, tensors: Sequence[EngineTensor]) -> None:
-    """Raise BackendError if an engine's inputs and outputs are not those in the manifest."""
-    listed = {
-        (t.name, tuple(t.shape), t.dtype, is_input)
-        for listed_tensors, is_input in ((graph.inputs, True), (graph.outputs, False))
-        for t in listed_tensors
-    }
-    real = {(t.name, t.shape, t.dtype, t.is_input) for t in tensors}
-    if listed != real:
-        raise BackendError(
-            f"the engine of {graph.name} has other tensors than its manifest: found "
-            f"{sorted(real - listed)}, listed {sorted(listed - real)}; export the bundle again."
-        )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime import BackendError, EngineOptions
+from edgefold.runtime import BackendError, BundleError, EngineOptions
 from edgefold.runtime.backends.base import Backend
 from edgefold.runtime.backends.onnxruntime_cpu import OnnxRuntimeBackend
 from edgefold.runtime.backends.onnxruntime_gpu import IDENTITY, OnnxRuntimeGpuBackend
@@ -105,7 +105,7 @@ def test_a_graph_of_another_dtype_than_its_manifest_is_refused(
     graph = manifest.graphs["pass"]
     wrong = dataclasses.replace(graph.inputs[0], dtype="float32")
     lying = dataclasses.replace(graph, inputs=(wrong, *graph.inputs[1:]))
-    with pytest.raises(BackendError, match="manifest"):
+    with pytest.raises(BundleError, match="other inputs than its manifest"):
         opener(dataclasses.replace(manifest, graphs={"pass": lying}))
 
 

@@ -88,6 +88,9 @@ class Config:
     def clear_flag(self, flag: str) -> None:
         self.calls.append(("clear", flag))
 
+    def set_flag(self, flag: str) -> None:
+        self.calls.append(("set", flag))
+
     def set_memory_pool_limit(self, pool: str, n_bytes: int) -> None:
         self.calls.append((pool, n_bytes))
 
@@ -104,9 +107,6 @@ class Config:
 
 class RtxConfig(Config):
     __slots__ = ("num_compute_capabilities",)
-
-    def set_flag(self, flag: str) -> None:
-        self.calls.append(("set", flag))
 
     def set_compute_capability(self, capability: str, index: int) -> bool:
         self.calls.append((capability, index))

@@ -225,7 +225,7 @@ def test_without_the_package_nothing_is_accepted(
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('not here')")
     monkeypatch.syspath_prepend(str(package.parent))
-    with pytest.raises(BundleError, match=r"\.\[sign\]"):
+    with pytest.raises(BundleError, match=r"edgefold\[sign\]"):
         Stream.open(signed, trusted_keys=tmp_path / "own.pub")
 
 

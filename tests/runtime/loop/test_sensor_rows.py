@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +32,11 @@ class CountingStream:
         self.rows: list[list[float]] = []
         self.slots: dict[int, list[list[float]]] = {}
 
-    def step(self, x: Array) -> Prediction:
+    @property
+    def n_points(self) -> int:
+        return len(self.rows)
+
+    def step_with(self, x: Array, prepare: Callable[[Prediction], None]) -> None:
         assert x.shape == (1, 4)
         if x[0, 0] == 666:
             raise StepRefusedError("666")
@@ -40,8 +44,8 @@ class CountingStream:
         tensors["quantiles"] = np.array([[5.0, 6, 8, 10, 12, 14, 15]])
         seen = len(self.rows) > 4 and x[0, 1] > 0
         tensors["log_density"][:], tensors["p_value"][:] = (-2.5, 0.25) if seen else (0.0, 1.0)
+        prepare(Prediction(tensors))
         self.rows.append(x[0].tolist())
-        return Prediction(tensors)
 
     def take(self, slots: Any, index: int) -> None:
         self.slots[index] = [*self.rows]
