@@ -172,7 +172,7 @@ def is_without_effect(draft: Draft) -> bool:
     if any(draft.changed[name] != before.bytes_of(name) for name in names):
         return False
     forms = [_steering(each.form) for each in (before, draft)]
-    return forms[0] == forms[1]
+    return bool(forms[0] == forms[1])
 
 
 def _steering(form: Any) -> Any:

@@ -107,7 +107,7 @@ def _optimize(model: ir.Model) -> None:
             folding,
             rewriter.RewritePass(rules),
             common.RemoveUnusedNodesPass(),
-            common.RemoveUnusedFunctionsPass(),
+            common.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
             common.RemoveUnusedOpsetsPass(),
         ],
         steps=8,

@@ -43,4 +43,4 @@ def test_a_linked_file_of_weights_opens_and_predicts_the_same(
             x = np.full((1, stream.manifest.n_inputs), 0.25)
             stream.update(x, np.full((1, stream.manifest.n_outputs), 0.5))
             means.append(np.array(stream.query(x).mean))
-    np.testing.assert_array_equal(*means)
+    np.testing.assert_array_equal(means[0], means[1])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime import BackendError, EngineOptions, Stream
+from edgefold.runtime import BackendError, BundleError, EngineOptions, Stream
 from edgefold.runtime.backends.opening import open_backend
 from edgefold.runtime.backends.tensorrt.backend import TensorRtBackend
 from edgefold.runtime.backends.tensorrt.context import GraphContext
@@ -350,7 +350,7 @@ def test_an_engine_with_other_tensors_is_refused(tiny_bundle: Path, tmp_path: Pa
             return super().tensors(engine)[1:]
 
     seam = Liar(SESSIONS)
-    with pytest.raises(BackendError, match="other tensors than its manifest"):
+    with pytest.raises(BundleError, match="other inputs than its manifest"):
         opened(tiny_bundle, seam, tmp_path)
     assert seam.live == {}
 
