@@ -162,7 +162,7 @@ def test_ranges_add_up_and_an_open_end_stays_open() -> None:
 
 @pytest.mark.parametrize("name", board_names())
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt", "native"])
 def test_every_board_answers_for_every_precision_and_backend(
     manifest: Manifest, name: str, precision: str, backend: str
 ) -> None:
@@ -179,6 +179,12 @@ def test_without_a_demand_a_small_bundle_fits(manifest: Manifest, pi: Board) -> 
     budget = judge(manifest, pi, Demand())
     assert [check.name for check in budget.checks] == ["software", "memory"]
     assert budget.verdict == FITS
+
+
+def test_the_software_that_c_needs_is_not_onnxruntime(manifest: Manifest, pi: Board) -> None:
+    software = judge(manifest, pi, Demand(backend="native")).checks[0]
+    assert software.verdict == FITS
+    assert "edgefold build" in software.finding and "onnxruntime" not in software.finding
 
 
 def test_memory_near_the_limit_is_unsure_and_beyond_it_does_not_fit(
