@@ -159,6 +159,7 @@ def test_a_sweep_answers_for_every_board_and_draws_it(
 def test_a_microcontroller_answers_with_flash_and_ram(
     tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("onnx", reason="without it nobody knows whether the bundle becomes C")
     path = tmp_path / "budget.json"
     words = ("--device", "rp2350", "--memory", "96KiB", "--rate", "1", "--json", path)
     assert budget(tiny_bundle, *words) == 0
@@ -174,6 +175,7 @@ def test_a_microcontroller_answers_with_flash_and_ram(
 def test_a_bundle_that_build_refuses_does_not_fit_a_microcontroller(
     tiny_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("onnx", reason="the rules of C read graphs by it")
     from edgefold.export.native.rules import RULES
 
     monkeypatch.delitem(RULES, "Gemm")
