@@ -282,6 +282,19 @@ void finish_replacing(int fd)
     if (fsync(folder) < 0) refuse_system();
 }
 
+int sync_folder_of(const char *path)
+{
+    char real[PATH_BYTES];
+    real_path(path, real);
+    char *slash = strrchr(real, '/');
+    if (slash) slash[slash == real] = 0;
+    int fd = open(slash ? real : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno == EACCES ? 0 : errno; /* files may be made there, and not listed */
+    int error = fsync(fd) < 0 ? errno : 0;
+    close(fd);
+    return error;
+}
+
 ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position)
 {
     size_t done = 0;

@@ -93,6 +93,8 @@ static void create(bool force)
     if (!is_file) return;
     hold_output();
     if (ftruncate(file, 0) < 0) refuse_output(errno);
+    int error = sync_folder_of(options.output); /* else a snapshot could outlive it */
+    if (error) refuse_output(error);
 }
 
 void begin_output(const char *header)

@@ -162,6 +162,7 @@ int hold(int fd);         /* 0, or why not: EWOULDBLOCK if another process holds
 int begin_replacing(void);          /* the snapshot: an open file beside it */
 void finish_replacing(int fd);
 void refuse_saving(const char *why, int error) NEVER_RETURNS;
+int sync_folder_of(const char *path); /* brings a new file's name to the disk; 0, or the error */
 ssize_t read_at(int fd, void *bytes, size_t n, uint64_t position); /* all but at the end; or -1 */
 int write_all(int fd, const void *bytes, size_t n); /* 0, or the error */
 

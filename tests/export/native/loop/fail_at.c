@@ -19,6 +19,7 @@
 
 ssize_t __real_read(int fd, void *bytes, size_t n);
 ssize_t LARGE(__real_pread)(int fd, void *bytes, size_t n, off_t at);
+int __real_fsync(int fd);
 int __real_flock(int fd, int operation);
 int LARGE(__real_open)(const char *path, int flags, ...);
 
@@ -51,6 +52,11 @@ ssize_t __wrap_read(int fd, void *bytes, size_t n)
 ssize_t LARGE(__wrap_pread)(int fd, void *bytes, size_t n, off_t at)
 {
     return is_refused_of("pread", fd) ? -1 : LARGE(__real_pread)(fd, bytes, n, at);
+}
+
+int __wrap_fsync(int fd)
+{
+    return is_refused_of("fsync", fd) ? -1 : __real_fsync(fd);
 }
 
 int __wrap_flock(int fd, int operation)

@@ -26,7 +26,9 @@ LARGE = ("ftruncate64", "open64", "pread64")
 WRAPPED = ("write", "fsync", "rename", "ftruncate", "unlink", "open", "main", *LARGE[:2])
 KILLS = tuple(f"-Wl,--wrap={name}" for name in WRAPPED)
 """Flags that `kill_at.c` needs."""
-FAILS = tuple(f"-Wl,--wrap={name}" for name in ("read", "pread", "flock", "open", *LARGE[1:]))
+FAILS = tuple(
+    f"-Wl,--wrap={name}" for name in ("read", "pread", "flock", "fsync", "open", *LARGE[1:])
+)
 """Flags that `fail_at.c` needs."""
 TRAP = ("-Wl,--wrap=run_loop",)
 """Flags that `malloc_trap.c` needs."""

@@ -124,6 +124,16 @@ def test_a_disk_that_cannot_be_read_is_the_machines_failure(
     assert echo.run(*words).code == 0
 
 
+def test_the_name_of_a_new_output_is_brought_to_the_disk(
+    echo: Program, words: list[str], tmp_path: Path
+) -> None:
+    """Else a snapshot could outlive, after a power cut, the output that it continues."""
+    (tmp_path / "below").mkdir()
+    words[words.index("--output") + 1] = str(tmp_path / "below" / "out.csv")
+    ended = run_with(echo, words, "fsync", errno.EIO, "/below")
+    assert ended.code == 6 and os.strerror(errno.EIO) in ended.errors
+
+
 @pytest.mark.parametrize("file", ["/s.lock", "/out.csv"])
 def test_a_file_system_without_locks_is_refused(echo: Program, words: list[str], file: str) -> None:
     ended = run_with(echo, words, "flock", errno.ENOLCK, file)
