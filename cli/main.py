@@ -16,6 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from edgefold.cli.exit_codes import ExitCode, code_of, help_text
 from edgefold.cli.terminal import ensure_streams, plain_warnings, say
@@ -50,7 +51,7 @@ On a board no extra is needed for forecast, evaluate, check, run, budget, profil
 doctor with a compiled bundle (`edgefold build`); the extra cpu adds onnxruntime, which opens every
 bundle.
 A board that opens only signed bundles needs the sign extra.
-docs/your-data.md leads from a file to a running loop in ten minutes.
+{pages}docs/your-data.md leads from a file to a running loop in ten minutes.
 `edgefold COMMAND --help` explains a command's options.
 
 {codes}"""
@@ -66,12 +67,20 @@ def module_of(name: str) -> str:
     return "import_" if name == "import" else name
 
 
+def where_pages_lie() -> str:
+    """Return a line that names the folder of docs/, or "" where it was not installed."""
+    places = (Path(__file__).parents[1], Path(sys.prefix, "share", "edgefold"))
+    found = (place / "docs" for place in places if (place / "docs" / "your-data.md").is_file())
+    folder = next(found, None)
+    return "" if folder is None else f"The pages of docs/ lie in {folder}.\n"
+
+
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of all commands, which has only the options of the command in `argv`."""
     parser = argparse.ArgumentParser(
         prog="edgefold",
         description=DESCRIPTION,
-        epilog=START.format(codes=help_text()),
+        epilog=START.format(pages=where_pages_lie(), codes=help_text()),
         formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, help="show the version and exit")

@@ -178,24 +178,10 @@ BUNDLE_HELP = "folder written by `edgefold export`, or a shipped model: sensors 
 
 
 def bundle_of(name: str) -> str:
-    """Return the folder of a bundle; the words of `SHIPPED` name the bundles that are shipped.
-
-    Raises:
-        argparse.ArgumentTypeError: There is no such folder, and the name is almost such a word.
-    """
-    from difflib import get_close_matches
-
+    """Return the folder of a bundle; the words of `SHIPPED` name the bundles that are shipped."""
     from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 
-    if Path(name).exists():
-        return name
-    if name in SHIPPED:
-        return str(shipped_bundle(name))
-    if words := get_close_matches(name, SHIPPED, 1, 0.8):
-        raise argparse.ArgumentTypeError(
-            f"there is no folder {name}; did you mean {words[0]}, which is shipped?"
-        )
-    return name
+    return str(shipped_bundle(name)) if name in SHIPPED and not Path(name).exists() else name
 
 
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:

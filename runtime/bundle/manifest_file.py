@@ -69,8 +69,8 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
             raw = file.read(MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise BundleError(
-            f"{folder} is not a bundle: {FILE_NAME} is missing. "
-            "Make one with `edgefold export RUN --out BUNDLE`."
+            f"{folder} is not a bundle: {FILE_NAME} is missing. Make one with `edgefold export RUN "
+            "--out BUNDLE`; the words sensors and gp-tiny stand for those that are shipped."
         ) from None
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror}.") from error

@@ -54,6 +54,20 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in text and summary[:30] in text
 
 
+def test_help_names_the_folder_of_the_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a clone its docs/; else those that a wheel puts under share/ of the environment."""
+    assert str(Path(__file__).parents[2] / "docs") in cli.where_pages_lie()
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "edgefold" / "cli" / "main.py"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert cli.where_pages_lie() == ""
+    pages = tmp_path / "share" / "edgefold" / "docs"
+    pages.mkdir(parents=True)
+    (pages / "your-data.md").touch()
+    assert str(pages) in cli.where_pages_lie()
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_call_it(name: str) -> None:
     module = importlib.import_module(f"edgefold.cli.commands.{module_of(name)}")

@@ -249,11 +249,9 @@ def test_the_word_sensors_is_the_bundle_that_is_shipped(
     assert "not in this installation" in capsys.readouterr().err
 
 
-def test_a_word_that_is_almost_that_of_a_shipped_bundle_is_corrected(capsys: Text) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        run("sensor", "--input", "in.csv")
-    assert stopped.value.code == 2
-    assert "did you mean sensors, which is shipped?" in capsys.readouterr().err
+def test_where_no_bundle_is_the_words_of_the_shipped_ones_are_named(capsys: Text) -> None:
+    assert run("sensor", "--input", "in.csv") == 1
+    assert f"the words {' and '.join(shipped.SHIPPED)} stand for" in capsys.readouterr().err
 
 
 @pytest.mark.long
