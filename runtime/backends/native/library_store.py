@@ -24,6 +24,7 @@ from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import PARSE_ERRORS
 from edgefold.runtime.errors import BackendError, OutputError, Remedy
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.sensors.shipped_bundle import word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class LibraryStore(CodeCache):
         Raises:
             BackendError: No library can be trusted; the message says why.
         """
-        build = f"edgefold build {manifest.path}"
+        build = f"edgefold build {word_of(str(manifest.path))}"
         remedy = Remedy("the bundle's steps as C, compiled for this processor", build)
         if self.folder is None:
             raise BackendError(f"not built: {NO_HOME}.", remedy)
