@@ -248,9 +248,9 @@ def _mode_row(manifest: Manifest, board: Board, demand: Demand, mode: PowerMode)
     return ModeRow(mode.name, mode.power_w, arrival, duty, energy, verdict)
 
 
-NATIVE_NEEDS = (
-    "native on the CPU: Python 3.10 or later, numpy, and the bundle as C: `edgefold build` compiles"
-    " it, wheels hold that of the shipped models"
+NEEDS_OF_C = (
+    "Python 3.10 or later, numpy, and the bundle as C: `edgefold build` compiles it, wheels hold "
+    "that of the shipped models"
 )
 
 
@@ -259,8 +259,8 @@ def _software(board: Board, backend: str) -> FitCheck:
     on_cpu = info.device == "cpu"
     scope = board.backends[info.board_key]
     name = f"{info.board_key} on the CPU" if on_cpu else backend
-    if scope.in_scope and backend == "native":
-        return FitCheck("software", FITS, NATIVE_NEEDS)
+    if scope.in_scope and on_cpu and not info.needs_onnxruntime:
+        return FitCheck("software", FITS, f"{backend} on the CPU: {NEEDS_OF_C}")
     if scope.in_scope:
         return FitCheck("software", FITS, f"{name}: {scope.note}")
     if on_cpu:
