@@ -6,6 +6,7 @@ commands instead (`attack.commands`).
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -207,9 +208,10 @@ def unnamed(draft: Draft, text: str) -> str:
     changed = {n for n, content in draft.changed.items() if content != _original(draft, n)}
     if len(changed) != 1 or changed == {"weights.bin"} or draft.special or draft.texts:
         return ""
-    if not draft.sealed or _without_hashes(draft.form) != _without_hashes(_form(draft.source)):
-        return ""
     (name,) = changed
+    sizes = {len(draft.changed[name]), len(_original(draft, name))}
+    if not draft.sealed or _text_of(draft.form, sizes) != _text_of(_form(draft.source), sizes):
+        return ""
     return "" if Path(name).stem in text else name
 
 
@@ -222,10 +224,25 @@ def _original(draft: Draft, name: str) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def _without_hashes(form: Any) -> Any:
-    if isinstance(form, dict):
-        return {k: _without_hashes(v) for k, v in form.items() if k not in ("sha256", "n_bytes")}
-    return [_without_hashes(v) for v in form] if isinstance(form, list) else form
+def _text_of(form: Any, sizes: set[int]) -> str:
+    """Return a manifest as text, in which 0 is not 0.0, without what sealing writes.
+
+    Args:
+        form: The manifest.
+        sizes: Bytes of the changed file, before and after, one of which the manifest has to note.
+    """
+    return json.dumps(_unsealed(form, sizes), sort_keys=True)
+
+
+def _unsealed(form: Any, sizes: set[int]) -> Any:
+    if isinstance(form, list):
+        return [_unsealed(value, sizes) for value in form]
+    if not isinstance(form, dict):
+        return form
+    own = {"sha256"} if isinstance(form.get("sha256"), str) else set()
+    n_bytes = form.get("n_bytes")
+    own |= {"n_bytes"} if type(n_bytes) is int and n_bytes in sizes else set()
+    return {name: _unsealed(value, sizes) for name, value in form.items() if name not in own}
 
 
 def _reads_elsewhere(what: str) -> bool:
