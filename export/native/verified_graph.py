@@ -59,6 +59,8 @@ def verified_graph(manifest: Manifest, graph: Graph, weights: bytes) -> onnx.Mod
     try:
         model = onnx.load_model_from_string(content)
         _require_interface(graph, model)
+        if any(type(node.name) is bytes for node in model.graph.node):  # protobuf's word for it
+            raise ValueError("a node's name is not UTF-8")
         for tensor in model.graph.initializer:
             _fill(tensor, weights)
         del model.graph.value_info[:]

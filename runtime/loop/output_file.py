@@ -186,7 +186,7 @@ class OutputFile:
             self._create(force=False)
             self.write(header if is_new else "")
             return
-        self._part, self._day, self._ahead = mark["part"], mark["day"], mark["ahead"]
+        self._part, self._day, self._ahead = mark["part"], mark["day"], mark.get("ahead")
         try:
             if finished := mark.get("finished"):
                 self._finish(finished)

@@ -129,7 +129,8 @@ def _mark(output: Json) -> Json:
         _count(output["length"])
         for text in (output["seam"], output["name"], output.get("first", "")):
             _text(text)
-        days = [day for name in ("day", "ahead") if (day := output.get(name)) is not None]
+        # Marks of earlier versions have no "ahead".
+        days = [day for day in (output["day"], output.get("ahead")) if day is not None]
         if _count(output["part"]) < 1 or any(
             type(day) is not int or day not in DAYS for day in days
         ):

@@ -141,6 +141,13 @@ def short_constant(model: Model) -> None:
     )
 
 
+def name_of_other_bytes(model: Model) -> None:
+    """Give a node a name that is not UTF-8, which protobuf finds when it is read."""
+    model.graph.node[0].name = "otherbytes"
+    changed = model.SerializeToString().replace(b"otherbytes", b"other\xff\xfe\xfdes")
+    model.ParseFromString(changed)
+
+
 def without_a_node(model: Model) -> None:
     del model.graph.node[len(model.graph.node) // 2]
 
@@ -156,7 +163,7 @@ def bad_axis(model: Model) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [constant_of_output, short_constant, without_a_node, bad_axis],
+    [constant_of_output, short_constant, name_of_other_bytes, without_a_node, bad_axis],
     ids=lambda f: f.__name__,
 )
 def test_a_graph_that_is_not_valid_is_refused_as_a_bundle(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,25 @@ def test_a_value_of_another_kind_anywhere_is_refused_or_understood(form: Any, va
 def test_a_record_without_a_part_is_refused(name: str) -> None:
     with pytest.raises(SnapshotError):
         read({key: value for key, value in SINGLE.items() if key != name})
+
+
+def test_a_mark_of_the_output_needs_its_day_and_earlier_ones_have_no_ahead() -> None:
+    for name, is_refused in (("day", True), ("ahead", False)):
+        output = {key: value for key, value in OUTPUT.items() if key != name}
+        with pytest.raises(SnapshotError) if is_refused else nullcontext():
+            read({**SINGLE, "output": output})
+
+
+def test_an_output_resumes_by_a_mark_without_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    output = OutputFile(str(path))
+    output.begin("a\n", force=True)
+    mark = output.sync()
+    output.close()
+    again = OutputFile(str(path))
+    again.resume({key: value for key, value in mark.items() if key != "ahead"}, "a\n", False)
+    again.close()
+    assert path.read_text() == "a\n"
 
 
 @pytest.mark.parametrize("raw", [None, b"", b"hello", b"[" * 5000, b"\xff", b"3"])
