@@ -8,9 +8,11 @@ A fork copies memory but neither the threads nor the GPU's contexts of a backend
 process that used or released one would hang. The child leaves all of them to its parent.
 
 A call marks itself with an object in `OneCaller._inside`. Ctrl-C can end a call between two
-bytecodes and leave its mark behind. So a mark counts only while the call is on the stack of a
-thread, as the local variable `mine` of one of the three wrappers below. Two of the wrappers have
-fixed arguments: arbitrary ones would cost 0.2 us more, where an update takes only a few.
+bytecodes and leave its mark behind. So a mark of the same thread counts only while the call is on
+its stack, as the local variable `mine` of one of the three wrappers below. A mark of another thread
+counts while any wrapper is on that thread's stack: to read variables of a thread that runs crashes
+the interpreter now and then. Two of the wrappers have fixed arguments: arbitrary ones would cost
+0.2 us more, where an update takes only a few.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
@@ -35,6 +37,11 @@ REPAIR_S = 0.1
 The removal takes microseconds, so a lock that is held for longer was left by a call that Ctrl-C
 ended between two bytecodes.
 """
+
+_WRAPPERS: set[CodeType] = set()
+"""The code of the wrappers that let one call run at a time."""
+Mark = tuple[int]
+"""The thread of a call; each call makes a tuple of its own."""
 
 Caller = TypeVar("Caller", bound="OneCaller")
 Arguments = ParamSpec("Arguments")
@@ -53,7 +60,7 @@ class OneCaller:
 
     def __init__(self) -> None:
         self._closed = ""  # the reason why no call is taken any more
-        self._inside: dict[int, object] = {}  # the mark of the call that runs, if one does
+        self._inside: dict[int, Mark] = {}  # the mark of the call that runs, if one does
         self._repair = threading.Lock()
         _OPENED.add(self)
 
@@ -61,7 +68,7 @@ class OneCaller:
         if self._closed:
             raise ClosedError(self._closed)
 
-    def _enter(self, mine: object, call: str) -> None:
+    def _enter(self, mine: Mark, call: str) -> None:
         """Mark this object as busy with a call; replace the mark that an interrupted call left.
 
         Args:
@@ -109,7 +116,7 @@ def one_call(
 
     @wraps(method)
     def guarded(self: Caller, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        mine = object()
+        mine = (threading.get_ident(),)
         if self._inside.setdefault(0, mine) is not mine:  # the interpreter does this at once
             self._enter(mine, method.__name__)
         try:
@@ -118,7 +125,7 @@ def one_call(
         finally:
             self._inside.clear()
 
-    return cast(Callable[Concatenate[Caller, Arguments], Result], guarded)
+    return cast(Callable[Concatenate[Caller, Arguments], Result], _wrapper(guarded))
 
 
 def one_call_of_x(method: Method) -> Method:
@@ -130,7 +137,7 @@ def one_call_of_x(method: Method) -> Method:
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None) -> Any:
-        mine = object()
+        mine = (threading.get_ident(),)
         if self._inside.setdefault(0, mine) is not mine:
             self._enter(mine, method.__name__)
         try:
@@ -138,7 +145,7 @@ def one_call_of_x(method: Method) -> Method:
         finally:
             self._inside.clear()
 
-    return cast(Method, guarded)
+    return cast(Method, _wrapper(guarded))
 
 
 def one_call_of_points(method: Method) -> Method:
@@ -149,7 +156,7 @@ def one_call_of_points(method: Method) -> Method:
 
     @wraps(method)
     def guarded(self: OneCaller, x: ArrayLike | None = None, y: ArrayLike | None = None) -> Any:
-        mine = object()
+        mine = (threading.get_ident(),)
         if self._inside.setdefault(0, mine) is not mine:
             self._enter(mine, method.__name__)
         try:
@@ -157,18 +164,32 @@ def one_call_of_points(method: Method) -> Method:
         finally:
             self._inside.clear()
 
-    return cast(Method, guarded)
+    return cast(Method, _wrapper(guarded))
 
 
-def _is_running(mark: object) -> bool:
-    """Return whether a call with this object as its variable `mine` is on any thread's stack."""
-    for top in sys._current_frames().values():
-        frame: FrameType | None = top
-        while frame is not None:
-            if frame.f_locals.get("mine") is mark:
-                return True
-            frame = frame.f_back
-    return False
+def _is_running(mark: Mark) -> bool:
+    """Return whether the call with this mark runs, or may run in another thread.
+
+    A frame that returns while the stack is read no longer leads to its caller. The stack was whole
+    if the same frame is its top afterwards; a thread that moves is taken for one that is in a call.
+    """
+    (owner,) = mark
+    if owner == threading.get_ident():
+        return any(frame.f_locals.get("mine") is mark for frame in _stack(sys._getframe()))
+    top = sys._current_frames().get(owner)
+    is_inside = any(frame.f_code in _WRAPPERS for frame in _stack(top))
+    return is_inside or sys._current_frames().get(owner) is not top
+
+
+def _stack(top: FrameType | None) -> Iterator[FrameType]:
+    while top is not None:
+        yield top
+        top = top.f_back
+
+
+def _wrapper(function: Callable[..., Any]) -> Any:
+    _WRAPPERS.add(function.__code__)
+    return function
 
 
 def _leave_all_to_the_parent() -> None:
