@@ -290,7 +290,13 @@ def _without_fillers(name: str) -> str:
 
 
 def _dtype(info: ValueInfoProto) -> np.dtype[Any]:
-    return helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
+    number = info.type.tensor_type.elem_type
+    try:
+        return helper.tensor_dtype_to_np_dtype(number)
+    except KeyError:
+        raise ExportError(
+            f"{info.name} has elements of type {number}, which the installed onnx does not know."
+        ) from None
 
 
 def _dimensions(info: ValueInfoProto) -> list[int | str | None] | None:

@@ -204,6 +204,21 @@ def test_a_name_that_two_nodes_give_is_refused(tmp_path: Path) -> None:
         import_onnx(path, ImportConfig())
 
 
+def test_an_element_type_that_onnx_does_not_know_is_refused(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
+        hn = Add (x, h)
+        y = Tanh (hn)
+    }""",
+    )
+    model = onnx.load(path)
+    model.graph.input[1].type.tensor_type.elem_type = 65
+    onnx.save(model, path)
+    with pytest.raises(ExportError, match="h has elements of type 65"):
+        import_onnx(path, ImportConfig())
+
+
 def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
     path = written(
         tmp_path,
