@@ -74,8 +74,14 @@ def fold(model: ir.Model) -> onnx.ModelProto:
             _refuse(node, f"gives a value of {n_bytes >> 20} MiB, more than {MOST_BYTES >> 20}")
     try:
         checked = EditableGraph(model).checked()
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        raise ExportError(f"the folded graph is not valid ONNX: {error}") from error
+    except (
+        *(onnx.shape_inference.InferenceError, onnx.checker.ValidationError),
+        ir.serde.SerdeError,
+    ) as error:
+        first: BaseException = error
+        while first.__cause__ is not None:  # of errors in writing, it says what is wrong
+            first = first.__cause__
+        raise ExportError(f"the folded graph is not valid ONNX: {first}") from error
     shapes, dtypes = shapes_of(checked), dtypes_of(checked)
     for node in model.graph:
         for name in (str(value.name) for value in node.outputs if value.name):

@@ -94,7 +94,7 @@ def import_onnx(
     if not config.state:
         pairs = ", ".join(f"{pair.input}={pair.output}" for pair in interface.state)
         progress(f"took as state: {pairs}")
-    folded = _folded(_wrapped(model, interface, ()))
+    folded = fold(_wrapped(model, interface, ()))
     shapes = shapes_of(folded)
     names = [identifier(name) for name in interface.predictions]
     bare = [name for name in names if shapes[OWN + name][:1] != (interface.n_streams,)]
@@ -104,7 +104,7 @@ def import_onnx(
             f"the {interface.n_streams} streams. Import the file with one stream."
         )
     if bare:
-        folded = _folded(_wrapped(model, interface, bare))
+        folded = fold(_wrapped(model, interface, bare))
     ended = _ended(folded)
     declared = _declared(ended, names)
     for tensor in declared.outputs:
@@ -213,17 +213,6 @@ def _load(path: Path) -> onnx.ModelProto:
             f"{onnx.__version__} knows {newest}. Write the file for an older version."
         )
     return model
-
-
-def _folded(wrapped: ir.Model) -> onnx.ModelProto:
-    """Fold the constants of a graph; raise ExportError for what only its writing shows."""
-    try:
-        return fold(wrapped)
-    except ir.serde.SerdeError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # the first says what is wrong
-            cause = cause.__cause__
-        raise ExportError(f"the graph is not valid ONNX: {cause}") from error
 
 
 def _wrapped(model: onnx.ModelProto, interface: Interface, bare: Collection[str]) -> ir.Model:

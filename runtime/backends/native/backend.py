@@ -35,6 +35,7 @@ from edgefold.runtime.backends.native.wheel_libraries import (
 )
 from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.errors import BackendError
+from edgefold.runtime.sensors.shipped_bundle import word_of
 
 PREFIX = "edgefold_native_"
 BUILT_HERE = "library built by edgefold build"
@@ -81,9 +82,9 @@ class NativeBackend(HostMemory):
             if isinstance(error, OSError | AttributeError | ValueError):  # of ctypes
                 reason = str(error).replace(str(library.absolute()), str(self._path))
                 raise BackendError(
-                    f"{self._path} does not load ({reason}); run `edgefold build {manifest.path}` "
-                    "again, and see that the folder of libraries (--cache) is not mounted with "
-                    "noexec."
+                    f"{self._path} does not load ({reason}); run `edgefold build "
+                    f"{word_of(str(manifest.path))}` again, and see that the folder of libraries "
+                    "(--cache) is not mounted with noexec."
                 ) from error
             raise
 

@@ -124,6 +124,12 @@ BRANCH = """g (float[1, 1] x, float[1, 1] h) => (float[1, 1] y, float[1, 1] hn) 
 }"""
 
 
+SOUND = """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
+    hn = Add (x, h)
+    y = Tanh (hn)
+}"""
+
+
 def plain(node: str) -> str:
     return f"""g (float[1, 2] x, float[1, 2] h) => (float[a, b] y, float[1, 2] hn) {{
         hn = Add (x, h)
@@ -190,13 +196,7 @@ def test_a_file_of_a_newer_opset_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_two_nodes_give_is_refused(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
-        hn = Add (x, h)
-        y = Tanh (hn)
-    }""",
-    )
+    path = written(tmp_path, SOUND)
     model = onnx.load(path)
     model.graph.node.append(onnx.helper.make_node("Relu", ["hn"], ["y"]))
     onnx.save(model, path)
@@ -205,13 +205,7 @@ def test_a_name_that_two_nodes_give_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_element_type_that_onnx_does_not_know_is_refused(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
-        hn = Add (x, h)
-        y = Tanh (hn)
-    }""",
-    )
+    path = written(tmp_path, SOUND)
     model = onnx.load(path)
     model.graph.input[1].type.tensor_type.elem_type = 65
     onnx.save(model, path)
@@ -220,13 +214,7 @@ def test_an_element_type_that_onnx_does_not_know_is_refused(tmp_path: Path) -> N
 
 
 def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        """g (float[1, 4] x, float[1, 4] h) => (float[1, 4] y, float[1, 4] hn) {
-        hn = Add (x, h)
-        y = Tanh (hn)
-    }""",
-    )
+    path = written(tmp_path, SOUND)
     model = onnx.load(path)
     call = onnx.helper.make_node("f", ["a"], ["b"], domain="own")
     opsets = [model.opset_import[0], onnx.helper.make_opsetid("own", 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -33,17 +34,22 @@ class Counter(OneCaller):
         self._inside[0] = (threading.get_ident(),)
 
 
-def test_a_call_of_another_thread_is_refused_until_it_ends() -> None:
-    counter = Counter()
-    thread = threading.Thread(target=counter.wait)
+def require_refused_while(counter: Counter, act: Callable[[], None], waiting: Counter) -> None:
+    """Run `act` in a thread until `waiting` waits; meanwhile a call is refused, and then taken."""
+    thread = threading.Thread(target=act)
     thread.start()
-    assert counter.begun.wait(60)
+    assert waiting.begun.wait(60)
     with pytest.raises(BusyError):
         counter.count()
-    counter.end.set()
+    waiting.end.set()
     thread.join()
     counter.count()
     assert counter.n == 1
+
+
+def test_a_call_of_another_thread_is_refused_until_it_ends() -> None:
+    counter = Counter()
+    require_refused_while(counter, counter.wait, counter)
 
 
 def test_a_call_inside_a_call_is_refused() -> None:
@@ -71,19 +77,11 @@ def test_the_mark_of_a_thread_that_is_gone_stops_nobody() -> None:
 
 
 def test_the_mark_of_a_thread_that_is_in_another_call_stops_others_until_that_call_ends() -> None:
-    """Whose mark it is cannot be read while that thread runs."""
+    """Nobody can read whose mark it is while that thread runs."""
     counter, other = Counter(), Counter()
 
     def interrupted_and_on() -> None:
         counter.leave_a_mark()
         other.wait()
 
-    thread = threading.Thread(target=interrupted_and_on)
-    thread.start()
-    assert other.begun.wait(60)
-    with pytest.raises(BusyError):
-        counter.count()
-    other.end.set()
-    thread.join()
-    counter.count()
-    assert counter.n == 1
+    require_refused_while(counter, interrupted_and_on, other)

@@ -105,9 +105,8 @@ def test_a_call_below_another_one_of_the_same_thread_is_refused(stream: Stream) 
 def test_the_mark_of_a_call_that_was_interrupted_stops_nobody(
     stream: Stream, in_a_thread: bool, repair_was_interrupted: bool
 ) -> None:
-    stream._inside[0] = (
-        threading.get_ident(),
-    )  # as an exception between two lines leaves it behind
+    # As an exception between two lines leaves it behind.
+    stream._inside[0] = (threading.get_ident(),)
     if repair_was_interrupted:
         stream._repair.acquire()  # likewise
     if in_a_thread:
