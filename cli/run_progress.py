@@ -10,6 +10,7 @@ from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.sensors import sensor_lines
 from edgefold.cli.text.streams import short, table
 from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
+from edgefold.runtime.rows.csv_fields import plain
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
@@ -214,6 +215,10 @@ class Progress:
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if by_place := self._loop.columns_by_place:
+            lines.append(
+                f"columns       read by their order, since no name was given: {plain(by_place)}"
+            )
         if n_known := self._loop.n_known:
             lines.append(
                 f"known         {n_known:,} rows of {self._source.name} were skipped: they are not "

@@ -18,7 +18,8 @@ computed, too, as Softmax does it: NaN survives in these. Integers stay as they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -65,10 +66,24 @@ class NodeWriter:
             self._graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
-    def add(self, kind: str, inputs: Iterable[str], output: str, *, last: bool = False) -> str:
+    def integers(self, *numbers: int) -> str:
+        """Return the name of a constant of these numbers, (len(numbers),) int64."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def add(
+        self,
+        kind: str,
+        inputs: Iterable[str],
+        output: str,
+        *,
+        last: bool = False,
+        attributes: Mapping[str, int] = MappingProxyType({}),
+    ) -> str:
         """Add a node, and return its output: `output` if it is the last, else a name made of it."""
         name = output if last else self._free(output)
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name))
+        node = helper.make_node(kind, list(inputs), [name], name=name)
+        node.attribute.extend(helper.make_attribute(key, n) for key, n in attributes.items())
+        self.nodes.append(node)
         return name
 
     def keep(self, node: NodeProto, output: str = "") -> str:

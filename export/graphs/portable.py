@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from edgefold.export.graphs.batch_norms import without_batch_norms
 from edgefold.export.graphs.comparisons import compared
 from edgefold.export.graphs.loops import without_loops
 from edgefold.export.graphs.step_graphs import StepGraph, StepGraphs
@@ -27,5 +28,5 @@ def portable(graphs: StepGraphs) -> StepGraphs:
 
 def _portable(step: StepGraph) -> StepGraph:
     writes = any(tensor.role in WRITTEN for tensor in step.outputs)
-    model = without_loops(step.model)
+    model = without_batch_norms(without_loops(step.model))
     return replace(step, model=compared(model) if writes else model)

@@ -316,6 +316,12 @@ class PredictionLoop:
             return None
         return next(int(r.numbers[0] // DAY_S) for _, r in _parts(row) if isinstance(r, Row))
 
+    @property
+    def columns_by_place(self) -> str:
+        """Return which columns were taken by their places, such as "a, b as x1, y1", or ""."""
+        names = self._columns.taken_by_place(self._source.layout) if self._source.layout else ()
+        return f"{', '.join(names)} as {', '.join(self._columns.defaults)}" if names else ""
+
     # Beginning, keeping and resuming --------------------------------------------------------------
 
     def _begin(self) -> None:

@@ -188,6 +188,14 @@ class Columns:
             raise DataError(f"{source}: {len(layout.names)} columns were read, not {self.wish}.")
         return tuple(n or d for n, d in zip(self._names, known, strict=True))
 
+    def taken_by_place(self, layout: Layout) -> tuple[str, ...]:
+        """Return the wanted columns' names in a header that has none of the known ones, else ()."""
+        if not layout.header or any(self._names):
+            return ()
+        known = {*self.defaults, *self.remembered, *(n for names in ALSO.values() for n in names)}
+        is_new = {name.lower() for name in known}.isdisjoint(n.lower() for n in layout.names)
+        return layout.names if is_new else ()
+
     def see(self, row: Mapping[str, Any]) -> None:
         """Look at the object of a JSON line before its fields are read; nothing is done here."""
 

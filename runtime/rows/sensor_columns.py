@@ -96,6 +96,10 @@ class LongColumns(Columns):
             layout, names=(*layout.names, self._stream), positions=(*layout.positions, place)
         )
 
+    def taken_by_place(self, layout: Layout) -> tuple[str, ...]:
+        """Return (): a table with a column of sensors has names."""
+        return ()
+
     def names_in(self, layout: Layout, source: str) -> tuple[str, ...]:
         """Return the wanted columns' names in the input called `source`, whose layout is known."""
         if layout.kind == "csv":

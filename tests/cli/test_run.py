@@ -390,3 +390,16 @@ def test_a_changed_bundle_does_not_run(
     assert run(bundle, "--input", points_csv, "--output", tmp_path / "p.csv") == 1
     assert "weights.bin was changed" in capsys.readouterr().err
     assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--value", "roof"]])
+def test_columns_that_only_their_order_names_are_told(
+    series_bundle: Path, tmp_path: Path, capsys: Text, options: list[str]
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("when,roof\n" + "".join(f"{n},{n}\n" for n in range(20)))
+    if options:
+        options += ["--time", "when"]
+    assert run(series_bundle, "--input", table, "--output", tmp_path / "p.csv", *options) == 0
+    told = "columns       read by their order, since no name was given: when, roof as time, value"
+    assert (told in capsys.readouterr().err) == (not options)
