@@ -223,6 +223,8 @@ def main(request: dict[str, Any], answer: IO[bytes]) -> None:
     try:
         with plain_warnings():
             reply = {"done": getattr(import_module(module), work)(args)}
+    except MemoryError:  # nothing may be left with which to describe it
+        reply = {"error": {"kind": "MemoryError", "os_error": None, "traceback": ""}}
     except Exception as error:
         reply = {"error": _told(error)}
     answer.write(json.dumps(reply).encode())

@@ -151,6 +151,11 @@ def test_an_error_of_the_work_is_raised_here(
     assert code_of(ended.value) == code
 
 
+def test_exhausted_memory_is_told_even_if_no_module_can_be_imported_any_more(run: Run) -> None:
+    with pytest.raises(MemoryError):
+        run("sys.modules['traceback'] = None; raise MemoryError")
+
+
 def test_an_error_keeps_its_remedy_and_what_the_system_said(run: Run) -> None:
     with pytest.raises(BackendError) as ended:
         run("raise BackendError('b', Remedy('w', 'c')) from OSError(13, 'no', '/x')")
