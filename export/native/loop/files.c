@@ -186,20 +186,26 @@ static void remove_leftovers(const char *folder_name)
     closedir(names);
 }
 
+/* Open the folder that a path leads to, and write its name to `above`; -1 on an error. */
+static int open_folder_of(const char *path, char above[PATH_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = !slash || slash == path ? 1 : (size_t)(slash - path);
+    memcpy(above, slash ? path : ".", n);
+    above[n] = 0;
+    return open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* Open the snapshot's folder, which each rename is brought to the disk by. */
 static void open_folder(void)
 {
-    static char above[PATH_BYTES];
-    char *slash = strrchr(place, '/');
-    size_t n = slash ? (size_t)(slash - place) : 0;
-    memcpy(above, place, n);
-    above[n] = 0;
+    char above[PATH_BYTES], *slash = strrchr(place, '/');
     name_in_folder = slash ? slash + 1 : place;
-    folder = open(n ? above : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder = open_folder_of(place, above);
     if (folder < 0)
         fail(code_of(errno), "snapshot %s: its folder cannot be opened (%s); choose another place.",
              options.snapshot, strerror(errno));
-    remove_leftovers(n ? above : slash ? "/" : ".");
+    remove_leftovers(above);
 }
 
 /* Say why a lock cannot be had: whose it is, or that its place cannot be written. */
@@ -284,11 +290,9 @@ void finish_replacing(int fd)
 
 int sync_folder_of(const char *path)
 {
-    char real[PATH_BYTES];
+    char real[PATH_BYTES], above[PATH_BYTES];
     real_path(path, real);
-    char *slash = strrchr(real, '/');
-    if (slash) slash[slash == real] = 0;
-    int fd = open(slash ? real : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_folder_of(real, above);
     if (fd < 0) return errno == EACCES ? 0 : errno; /* files may be made there, and not listed */
     int error = fsync(fd) < 0 ? errno : 0;
     close(fd);
