@@ -127,6 +127,7 @@ bench: install
 	$(BIN)/python -m benchmarks silero
 	$(BIN)/python -m benchmarks native_sizes
 	$(BIN)/python -m benchmarks native_speed
+	$(BIN)/python -m benchmarks comparisons
 	$(BIN)/python -m benchmarks native_process
 	$(BIN)/python -m benchmarks native_others
 	$(BIN)/python -m benchmarks family --fresh

@@ -31,7 +31,12 @@ from benchmarks.models.copy_table import copy_task
 from benchmarks.models.family_table import family
 from benchmarks.models.ordered_table import endless_events, ordered_quality
 from benchmarks.models.quality_table import quality
-from benchmarks.native.native_host_tables import native_others, native_process, native_speed
+from benchmarks.native.native_host_tables import (
+    comparisons,
+    native_others,
+    native_process,
+    native_speed,
+)
 from benchmarks.native.native_sizes_table import native_sizes
 from benchmarks.native.native_table import native_rows
 from benchmarks.numenta.sensor_nab_table import sensor_nab
@@ -87,6 +92,7 @@ ORDER = (
     "published_forms",
     "floors",
     "native_speed",
+    "comparisons",
     "native_process",
     "native_others",
     "attention_speed",
@@ -142,6 +148,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "published_forms": published_forms,
     "floors": floors,
     "native_speed": native_speed,
+    "comparisons": comparisons,
     "native_process": native_process,
     "native_others": native_others,
     "attention_speed": attention_speed,

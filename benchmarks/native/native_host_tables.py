@@ -57,6 +57,28 @@ def _floors(data: Record) -> Table:
     return Table([*header, "floor", "time over floor"], rows, note)
 
 
+def comparisons(data: Record) -> list[Table]:
+    """A row for each graph that writes state."""
+    rows = []
+    for name, graphs in data["models"].items():
+        for graph, times in graphs.items():
+            row = [f"{name}, {graph}"]
+            for backend in ("onnxruntime", "native"):
+                own = times[backend]
+                row += [ranged(own["before"]), ranged(own["after"]), f"{own['ratio']:.2f}"]
+            rows.append(row)
+    header = ["graph alone"]
+    for backend in ("onnxruntime", "C"):
+        header += [f"{backend}, before", "after", "ratio"]
+    title, flags = data["compiler"]
+    note = (
+        "Before: with Clip, Min and Max; after: with comparisons, as bundles are shipped. Medians "
+        "of the rounds, p10 to p90 in brackets; ratio: the median of the rounds' ratios. C by "
+        f"{title}, `{flags}`."
+    )
+    return [Table(header, rows, note)]
+
+
 def native_process(data: Record) -> list[Table]:
     """A row for each process of each bundle."""
     titles = {

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+from benchmarks.native import comparisons
+from benchmarks.native.native_host_tables import comparisons as comparisons_table
 from benchmarks.native.native_host_tables import native_others, native_process, native_speed
 from benchmarks.native.native_process import read_status, watch_run
 from benchmarks.native.native_process import requirements as required_of_processes
 from benchmarks.native.native_speed import ratio, requirements, take_turns
 from benchmarks.record import spread
+from edgefold.runtime.bundle.manifest_file import load_manifest
 
 TIMES = spread([1000, 2000, 3000])
 FLOOR = {
@@ -74,6 +78,26 @@ def test_every_graph_of_every_bundle_has_a_row(speed: dict[str, Any]) -> None:
     assert all(len(row) == len(times.header) for row in times.rows)
     assert [row[0] for row in floors.rows] == ["gp-paper, AVX2", "gp-paper, own"]
     assert all(len(row) == len(floors.header) for row in floors.rows)
+
+
+def test_a_graph_before_comparisons_has_the_operators_that_lose_nan(tmp_path: Path) -> None:
+    kinds = {}
+    for compares in (False, True):
+        bundle = comparisons.write_bundle("poisson", tmp_path, compares)
+        nodes = onnx.load(bundle / load_manifest(bundle).graphs["step"].file).graph.node
+        kinds[compares] = {node.op_type for node in nodes}
+    assert "Clip" in kinds[False] - kinds[True] and "Less" in kinds[True]
+
+
+def test_each_graph_has_a_row_of_both_backends() -> None:
+    time = spread([1000, 2000])
+    both = {"before": time, "after": time, "ratio": 1.0}
+    data = {
+        "compiler": ["gcc", "-O3"],
+        "models": {"a": {"step": {"onnxruntime": both, "native": both}}},
+    }
+    (table,) = comparisons_table(data)
+    assert len(table.rows) == 1 and len(table.rows[0]) == len(table.header) == 7
 
 
 def test_contenders_take_turns_in_blocks() -> None:
