@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from attack.changes.array_changes import golden_bytes, golden_fields
-from attack.changes.drafts import Draft
+from attack.changes.drafts import MANIFEST, Draft
 from attack.changes.graph_changes import (
     CANARY,
     files,
@@ -31,6 +31,7 @@ from attack.outcomes import Outcome, random_of
 from attack.subjects import NAMES
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest_file import MOST_BYTES
 from edgefold.runtime.checking.golden import check_bundle
 from edgefold.runtime.errors import EdgefoldError, StepRefusedError
 
@@ -120,7 +121,10 @@ class Cases:
         self._folder.mkdir()
         draft.write(self._folder)
         self._peak.begin()
-        allowed = MARGIN_BYTES + usual_bytes
+        # Of a manifest there are the bytes, the text, and the text that JSON makes of it.
+        manifest = self._folder / MANIFEST
+        n_bytes = min(manifest.stat().st_size, MOST_BYTES) if manifest.is_file() else 0
+        allowed = MARGIN_BYTES + usual_bytes + 3 * n_bytes
         refusal = text = ""
         try:
             limit = 300_000_000 if number % 4 == 0 else None
