@@ -215,6 +215,12 @@ class Progress:
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if n_removed := self._output.n_removed:
+            again = "lost, as a pipe is read once" if self._source.is_live else "written again"
+            lines.append(
+                f"removed       {n_removed:,} lines of {self._output.name}, written after the "
+                f"snapshot from which this run resumed: {again}"
+            )
         if by_place := self._loop.columns_by_place:
             lines.append(
                 f"columns       read by their order, since no name was given: {plain(by_place)}"

@@ -70,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="NAME", help="a board of --list, or ./myboard.json")
     parser.add_argument(
         "--memory",
+        "--memory-limit",
         type=byte_size,
         metavar="SIZE",
         help="limit of the process, or of all --processes, such as 64MiB; as MemoryMax= of a "

@@ -174,8 +174,8 @@ def _generate(args: argparse.Namespace) -> Mapping[str, str]:
     except ModuleNotFoundError as error:
         install = install_extra("build")
         raise BackendError(
-            f"{error.name} is not installed, without which no C is written; {install} installs it, "
-            "and a C compiler.",
+            f"{error.name} is not installed, without which no C is written; {install} brings it "
+            "and ziglang, which is a C compiler.",
             Remedy("what `edgefold build` needs", install),
         ) from error
     if args.program:

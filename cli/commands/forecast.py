@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -26,6 +27,7 @@ from edgefold.cli.options.bundle_options import (
 )
 from edgefold.cli.options.flags import add_flags, options_of
 from edgefold.cli.terminal import StatusLine, printable, say
+from edgefold.runtime.errors import install_extra
 from edgefold.runtime.rows.row_format import FormatOptions
 
 if TYPE_CHECKING:
@@ -140,6 +142,8 @@ def run(args: argparse.Namespace) -> int:
         with opened as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
             tell_faster(str(args.bundle or shipped_bundle()), sensors.backend_report)
+            if find_spec("matplotlib") is None:
+                say(f"picture   not drawn without matplotlib: {install_extra('report')} brings it")
             start_s = time.monotonic()
             found = _forecast(name, file, files, table, sensors, args.memory_limit)
             lasted_s = time.monotonic() - start_s
@@ -286,8 +290,6 @@ def _draw(
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        from edgefold.runtime.errors import install_extra
-
         return "", f"not drawn: matplotlib is not installed ({install_extra('report')})"
     from edgefold.cli.files import write_output
     from edgefold.cli.forecasting import MOST_PANELS

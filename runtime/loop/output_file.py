@@ -47,6 +47,8 @@ class OutputFile:
     Attributes:
         name: The output's name, for messages.
         n_finished: Number of files that this run has finished.
+        n_removed: Number of lines that `resume` removed, which an earlier run wrote after its last
+            snapshot.
 
     Raises:
         OutputError: The system refused; a file that was there before `begin` is untouched.
@@ -69,7 +71,7 @@ class OutputFile:
         self._part = 1
         self._day: int | None = None
         self._ahead: int | None = None
-        self.n_finished = 0
+        self.n_finished = self.n_removed = 0
 
     @property
     def exists(self) -> bool:
@@ -221,6 +223,7 @@ class OutputFile:
                 f"before byte {length or len(begun)}. "
                 f"{'Put it back' if length else 'Move it away'}, or start over with --force."
             )
+        self.n_removed = _lines_behind(self._fd, length)
         os.ftruncate(self._fd, length)
         os.lseek(self._fd, length, os.SEEK_SET)
         self._length = length
@@ -418,6 +421,14 @@ def _ending(file: BinaryIO, length: int) -> dict[str, Any]:
     length = min(length, file.seek(0, os.SEEK_END))
     file.seek(max(0, length - SEAM_BYTES))
     return {"length": length, "seam": sha256(file.read(min(length, SEAM_BYTES))).hexdigest()}
+
+
+def _lines_behind(handle: int, start: int) -> int:
+    """Return how many lines of an open file end behind a place."""
+    n_lines = 0
+    while block := os.pread(handle, 1 << 16, start):
+        n_lines, start = n_lines + block.count(b"\n"), start + len(block)
+    return n_lines
 
 
 def _sync_folder(path: str) -> None:

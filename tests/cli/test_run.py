@@ -152,6 +152,20 @@ def test_an_output_without_snapshot_is_left_alone(
     assert len(rows_of(output)) == 61
 
 
+def test_lines_written_after_the_snapshot_are_removed_and_counted(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output = tmp_path / "p.csv"
+    words = ("--input", points_csv, "--output", output, "--snapshot", tmp_path / "s.npz")
+    assert run(tiny_bundle, *words) == 0
+    whole = output.read_text()
+    output.write_text(whole + whole.splitlines(keepends=True)[-1] * 3)  # as after a kill
+    capsys.readouterr()
+    assert run(tiny_bundle, *words) == 0
+    assert output.read_text() == whole
+    assert f"removed       3 lines of {output}, written after" in capsys.readouterr().err
+
+
 def test_a_finished_run_does_nothing_more_and_a_longer_input_is_read_on(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
 ) -> None:
