@@ -3,7 +3,7 @@
 The blocks of a model may do the same thing to different latents with different weights. `stack`
 gives every layer a leading axis of such copies, so that K blocks run as one batched product instead
 of K small ones: x is then (*stack, B, rows, D), copies before streams. `stack=()` is an ordinary
-layer. The layers do not add their input to their output (the residual connection): callers do.
+layer. A call of a layer gives its output alone; `added` also adds the residual connection.
 
 Letters of shapes: B streams, D numbers in a row (the width), H heads of D/H numbers each, N points.
 """
@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+Residual = Literal["input", "normalised"]
+"""What is added to a layer's output: the layer's input, or that input after the layer's norm. The
+published code of LBANP, EQTNP, CMANP and tree cross attention adds the normalised input."""
 
 EMPTY = -1e30
 """Logarithm of the summed weights of an attention that has seen no point: finite, so that a
@@ -97,13 +102,20 @@ class LayerNorm(nn.Module):
 class FeedForward(nn.Module):
     """Computes a pre-norm GEGLU of rows (Shazeer 2020, eq. 6): D -> 2 x hidden -> D.
 
-    It normalises its input, and does not add it to the result. `hidden` is 128 as published.
+    `hidden` is 128 as published.
     """
 
     hidden = True
 
-    def __init__(self, width: int, hidden: int, stack: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        stack: tuple[int, ...] = (),
+        residual: Residual = "input",
+    ):
         super().__init__()
+        self.residual: Residual = residual
         self.norm = LayerNorm(width, stack)
         self.up = Linear(width, 2 * hidden, stack=stack)
         self.down = Linear(hidden, width, stack=stack)
@@ -111,6 +123,14 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.up(self.norm(x)).chunk(2, dim=-1)
         return self.down(value * F.gelu(gate))
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Return what is added to the output: x, or x normalised."""
+        return self.norm(x) if self.residual == "normalised" else x
+
+    def added(self, x: Tensor) -> Tensor:
+        """Return the output for x, with the residual connection."""
+        return self.kept(x) + self(x)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -144,9 +164,11 @@ class Attention(nn.Module):
         stack: tuple[int, ...] = (),
         query_gain: float = 1.0,
         tied: bool = False,
+        residual: Residual = "input",
     ):
         super().__init__()
         self.n_heads = n_heads
+        self.residual: Residual = residual
         self.norm = LayerNorm(width, stack)
         self.context_norm = LayerNorm(width, stack) if cross else None
         self.q = Linear(width, width, bias=False, stack=stack)
@@ -191,3 +213,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         return self.attend(self.queries(x), *self.keys_values(x if context is None else context))
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Return what is added to the output for rows x: x, or x normalised."""
+        return self.norm(x) if self.residual == "normalised" else x
+
+    def added(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Return the output for rows x, with the residual connection."""
+        return self.kept(x) + self(x, context)

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear
+from edgefold.train.layers.attention import (
+    Attention,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Residual,
+)
 
 Weights = tuple[Tensor, Tensor]
 """Weight (D_in, D_out) and bias (D_out,) of a linear layer, in float64, so that however they are
@@ -47,9 +53,12 @@ def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def exact(linear: Linear) -> Weights:
-    """Return a linear layer's weight and bias in float64, with its axis of copies if it has one."""
-    assert linear.bias is not None
-    return linear.weight.double(), linear.bias.double()
+    """Return a linear layer's weight and bias in float64, with its axis of copies if it has one.
+
+    The bias is 0 where the layer has none.
+    """
+    weight = linear.weight.double()
+    return weight, weight[..., 0, :] * 0 if linear.bias is None else linear.bias.double()
 
 
 def fold(norm: LayerNorm, linear: Linear) -> Weights:
@@ -81,8 +90,56 @@ def normalise(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=LayerNorm.eps)
 
 
+class NormOnDevice(nn.Module):
+    """Normalises rows (rows, D) for the products of a layer.
+
+    Scale and shift are folded into the products, unless the result is the residual, too: then one
+    node gives it with both.
+
+    Args:
+        norm: The trained norm.
+        residual: What the layer adds to its output.
+        dtype: Type of the constants.
+        k: Number of the copy that is taken, where the norm has a leading axis of copies.
+    """
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, norm: LayerNorm, residual: Residual, dtype: torch.dtype, k: int = 0):
+        super().__init__()
+        self.is_kept, self._norm = residual == "normalised", [norm]
+        for name in ("weight", "bias"):
+            values = getattr(norm, name).double()
+            own = rounded(values[k] if values.ndim == 2 else values, dtype)
+            self.register_buffer(name, own if self.is_kept else None)
+
+    def read_by(self, linear: Linear) -> Weights:
+        """Return the weights of a linear layer that reads what this layer gives."""
+        return exact(linear) if self.is_kept else fold(self._norm[0], linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, LayerNorm.eps)
+
+    def kept(self, x: Tensor, normal: Tensor) -> Tensor:
+        """Return what the layer adds to its output: `normal`, this layer's result, or its x."""
+        return normal if self.is_kept else x
+
+
+def constant_rows(layer: Attention, rows: Tensor, k: int = 0) -> tuple[Tensor, Tensor]:
+    """Return residual and scaled queries of learned rows (L, D), each (L, D) in float64.
+
+    They are constants of the device form. k is the number of the copy, where the layer has some.
+    """
+    norm = NormOnDevice(layer.norm, layer.residual, torch.float64, k)
+    start = rows.detach().double()
+    normal = norm(start)
+    weight, bias = block_of(scaled(norm.read_by(layer.q), layer.n_heads), k)
+    return norm.kept(start, normal), normal @ weight + bias
+
+
 class FeedForwardOnDevice(nn.Module):
-    """Adds a GEGLU of x (rows, D) to x; its value and its gate are separate products.
+    """Adds a GEGLU of x (rows, D) to its residual; value and gate are separate products.
 
     Args:
         layer: The trained layer.
@@ -92,19 +149,21 @@ class FeedForwardOnDevice(nn.Module):
 
     def __init__(self, layer: FeedForward, dtype: torch.dtype, k: int = 0):
         super().__init__()
-        weight, bias = block_of(fold(layer.norm, layer.up), k)
+        self.norm = NormOnDevice(layer.norm, layer.residual, dtype, k)
+        weight, bias = block_of(self.norm.read_by(layer.up), k)
         half = weight.shape[-1] // 2
         self.value = Affine((weight[:, :half], bias[:half]), dtype)
         self.gate = Affine((weight[:, half:], bias[half:]), dtype)
         self.down = Affine(block_of(exact(layer.down), k), dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        normal = normalise(x)
-        return self.down(self.value(normal) * F.gelu(self.gate(normal))) + x
+        normal = self.norm(x)
+        changed = self.down(self.value(normal) * F.gelu(self.gate(normal)))
+        return changed + self.norm.kept(x, normal)
 
 
 class AttentionOnDevice(nn.Module):
-    """Attends between rows (B*rows, D) and adds the result to them; keys are kept transposed.
+    """Attends between rows (B*rows, D) and adds the residual; keys are kept transposed.
 
     Keys are (B, H, D/H, rows), queries and values (B, H, rows, D/H).
 
@@ -118,11 +177,16 @@ class AttentionOnDevice(nn.Module):
     def __init__(self, layer: Attention, n_streams: int, dtype: torch.dtype, k: int = 0):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
-        norm = layer.norm if layer.context_norm is None else layer.context_norm
-        query = scaled(fold(layer.norm, layer.q), layer.n_heads)
+        self.norm = NormOnDevice(layer.norm, layer.residual, dtype, k)
+        own = layer.context_norm
+        keys, values = (
+            self.norm.read_by(side) if own is None else fold(own, side)
+            for side in (layer.k, layer.v)
+        )
+        query = scaled(self.norm.read_by(layer.q), layer.n_heads)
         self.q = Affine(block_of(query, k), dtype)
-        self.k = Affine(block_of(fold(norm, layer.k), k), dtype)
-        self.v = Affine(block_of(fold(norm, layer.v), k), dtype)
+        self.k = Affine(block_of(keys, k), dtype)
+        self.v = Affine(block_of(values, k), dtype)
         self.out = Affine(block_of(exact(layer.out), k), dtype)
 
     def split(self, x: Tensor) -> Tensor:
@@ -136,14 +200,21 @@ class AttentionOnDevice(nn.Module):
         keys, values = self.split(self.k(normal)), self.split(self.v(normal))
         return keys.permute(0, 2, 3, 1), values.transpose(1, 2)
 
-    def attend(self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, kept: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return the sum of the output and the residual `kept` (B*rows, D)."""
         attended = torch.softmax(queries @ keys, -1) @ values  # (B, H, rows, D/H)
-        return self.out(attended.transpose(1, 2).reshape(x.shape)) + x
+        return self.out(attended.transpose(1, 2).reshape(kept.shape)) + kept
+
+    def read(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Let rows x (B*rows, D) attend to keys and values; return the sum with the residual."""
+        normal = self.norm(x)
+        return self.attend(self.norm.kept(x, normal), self.queries(normal), keys, values)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Let the rows x (B*rows, D) of each stream attend to each other; return the sum with x."""
-        normal = normalise(x)
-        return self.attend(x, self.queries(normal), *self.keys_values(normal))
+        """Let the rows x (B*rows, D) of each stream attend to each other, and add the residual."""
+        normal = self.norm(x)
+        kept = self.norm.kept(x, normal)
+        return self.attend(kept, self.queries(normal), *self.keys_values(normal))
 
 
 def linear_layers(module: nn.Module) -> list[Weights]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache
-from edgefold.train.layers.attention import Attention, FeedForward
+from edgefold.train.layers.attention import Attention, FeedForward, Residual
 from edgefold.train.layers.device_layers import (
     AttentionOnDevice,
     FeedForwardOnDevice,
@@ -34,7 +34,7 @@ class LatentsConfig(SizedConfig):
     ours, ("mlp", "normal", 1) the published one. Latents are "inducing" where they begin as
     embeddings of points that are spread between `input_low` and `input_high`, the bounds of scaled
     inputs: attention is then local in x from the first step. `fourier_std` is described at
-    `FourierEmbedding`, `bounded` at `Outputs`.
+    `FourierEmbedding`, `bounded` at `Outputs`, `residual` at `attention.Residual`.
     """
 
     n_inputs: int = 1
@@ -51,6 +51,11 @@ class LatentsConfig(SizedConfig):
     input_low: float = -2.0
     input_high: float = 2.0
     bounded: bool = False
+    residual: Residual = "input"
+
+    def feed_forward(self, stack: tuple[int, ...] = ()) -> FeedForward:
+        """Build a feed-forward layer over rows of this width; `stack` is that of `attention`."""
+        return FeedForward(self.width, self.feedforward, stack, self.residual)
 
     def attention(self, cross: bool, stack: tuple[int, ...] = ()) -> Attention:
         """Build an attention layer between rows of this width.
@@ -67,6 +72,7 @@ class LatentsConfig(SizedConfig):
             stack=stack,
             query_gain=self.query_gain if cross else 1.0,
             tied=cross and self.latents == "inducing",
+            residual=self.residual,
         )
 
 
@@ -113,7 +119,5 @@ class DecoderOnDevice(nn.Module):
         """Embed the targets x (B, M, X) and pass them through all layers; return rows (B*M, D)."""
         hidden: Tensor = self.embedding(x.flatten(0, 1))
         for k, (attention, ff) in enumerate(zip(self.attention, self.ff, strict=True)):
-            queries = attention.queries(normalise(hidden))
-            keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
-            hidden = ff(attention.attend(hidden, queries, keys, values))
+            hidden = ff(attention.read(hidden, cache[f"keys_{k}"], cache[f"values_{k}"]))
         return hidden

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.layers.attention import Attention, FeedForward
+from edgefold.train.layers.attention import Attention, FeedForward, Residual
 from edgefold.train.layers.buffer_attention import BufferAttention, Slots
 from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exact, fold
 
@@ -22,11 +22,17 @@ class AttentionLayer(nn.Module):
     """Applies attention and a feed-forward layer, and adds the result of each to its input."""
 
     def __init__(
-        self, width: int, n_heads: int, feedforward: int, *, own_context_norm: bool = False
+        self,
+        width: int,
+        n_heads: int,
+        feedforward: int,
+        *,
+        own_context_norm: bool = False,
+        residual: Residual = "input",
     ):
         super().__init__()
-        self.attention = Attention(width, n_heads, cross=own_context_norm)
-        self.ff = FeedForward(width, feedforward)
+        self.attention = Attention(width, n_heads, cross=own_context_norm, residual=residual)
+        self.ff = FeedForward(width, feedforward, residual=residual)
 
     def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of rows (B, N, D), each (B, H, N, D/H); `visible` is not used."""
@@ -44,10 +50,8 @@ class AttentionLayer(nn.Module):
             values: Values by head, (B, H, N, D/H).
             visible: True for keys that take part, (B, N).
         """
-        queries = self.attention.queries(normal)
-        rows = rows + self.attention.attend(queries, keys, values, visible)
-        after: Tensor = rows + self.ff(rows)
-        return after
+        attended = self.attention.attend(self.attention.queries(normal), keys, values, visible)
+        return self.ff.added(self.attention.kept(rows) + attended)
 
 
 class AttentionLayerOnDevice(nn.Module):
@@ -58,6 +62,8 @@ class AttentionLayerOnDevice(nn.Module):
         n_streams: B, the number of streams.
     """
 
+    scale: Tensor | None
+
     def __init__(self, attention: Attention, ff: FeedForward, n_streams: int):
         super().__init__()
         norm = attention.norm if attention.context_norm is None else attention.context_norm
@@ -67,7 +73,12 @@ class AttentionLayerOnDevice(nn.Module):
             fold(norm, attention.v),
         )
         self.attention = BufferAttention(*weights, attention.n_heads, n_streams)
-        self.out = Affine(exact(attention.out))
+        weight, bias = exact(attention.out)
+        scale = None
+        if attention.residual == "normalised":
+            scale, bias = attention.norm.weight.detach().float(), bias + attention.norm.bias
+        self.register_buffer("scale", scale)
+        self.out = Affine((weight, bias))
         self.ff = FeedForwardOnDevice(ff, torch.float32)
 
     def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
@@ -82,8 +93,9 @@ class AttentionLayerOnDevice(nn.Module):
         Keys and values come from `keys_values`; the keys hide empty slots, so `slots` is not used.
         `normal` holds the rows after `normalise`.
         """
-        queries = self.attention.queries(normal)
-        after: Tensor = self.ff(self.out(self.attention.attended(queries, keys, values)) + rows)
+        attended = self.out(self.attention.attended(self.attention.queries(normal), keys, values))
+        kept = rows if self.scale is None else normal * self.scale  # the shift is in `out`
+        after: Tensor = self.ff(attended + kept)
         return after
 
 

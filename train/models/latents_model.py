@@ -84,8 +84,8 @@ class LatentsModel(StreamingModel):
         for k in range(self.n_query_layers):
             attention, feedforward = self.query_layer(k)
             keys, values = cache["keys"][:, k], cache["values"][:, k]
-            hidden = hidden + attention.attend(attention.queries(hidden), keys, values)
-            hidden = hidden + feedforward(hidden)
+            attended = attention.attend(attention.queries(hidden), keys, values)
+            hidden = feedforward.added(attention.kept(hidden) + attended)
         return hidden
 
     def decoded(self, cache: Cache, x: Tensor) -> Tensor:

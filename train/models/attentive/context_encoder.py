@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, StreamingModel
+from edgefold.train.layers.attention import Residual
 from edgefold.train.layers.device_layers import normalise
 from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
 from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
@@ -39,14 +41,18 @@ from edgefold.train.published import Published, as_published
 
 @dataclass(frozen=True, slots=True)
 class ContextEncoderConfig(TransformerConfig):
-    """Holds the sizes and settings of the model; `n_classes` is described at `Outputs`."""
+    """Holds the sizes and settings of the model.
+
+    `n_classes` is described at `Outputs`, `residual` at `attention.Residual`.
+    """
 
     n_classes: int = 0
+    residual: Residual = "input"
 
 
 PRESETS = {
     "small": ContextEncoderConfig(n_layers=3, embedding="fourier"),
-    "paper": ContextEncoderConfig(),
+    "paper": ContextEncoderConfig(residual="normalised"),
 }
 """Settings by name: `paper` is the published size; `small` has half its layers and trains on two
 cores in minutes."""
@@ -69,11 +75,13 @@ class ContextEncoder(PointsEncoder):
         self.embedding = embedding_of(
             config.embedding, config.n_inputs, outputs.n_encoded, config.width, config.fourier_std
         )
-        layer = config.width, config.n_heads, config.feedforward
-        encoders = (AttentionLayer(*layer) for _ in range(n_encoders))
-        queries = (
-            AttentionLayer(*layer, own_context_norm=own_context_norm) for _ in range(n_queries)
+        layer = partial(
+            AttentionLayer,
+            *(config.width, config.n_heads, config.feedforward),
+            residual=config.residual,
         )
+        encoders = (layer() for _ in range(n_encoders))
+        queries = (layer(own_context_norm=own_context_norm) for _ in range(n_queries))
         self.encoders = cast("list[AttentionLayer]", nn.ModuleList(encoders))
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
         self.head = PredictionHead(config.width, outputs)

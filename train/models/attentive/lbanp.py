@@ -46,7 +46,9 @@ from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
+    NormOnDevice,
     Weights,
+    constant_rows,
     exact,
     fold,
     normalise,
@@ -80,7 +82,7 @@ class LbanpConfig(LatentsConfig):
 
 PRESETS = {
     "small": LbanpConfig(n_blocks=3, n_latents=32),
-    "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
+    "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0, residual="normalised"),
 }
 """Settings by name: `paper` has the published size, 792,514 parameters, and the published
 initialisation; `small` trains on two cores in minutes."""
@@ -98,11 +100,11 @@ class LbanpBlock(nn.Module):
     def __init__(self, config: LbanpConfig):
         super().__init__()
         self.context_attention = config.attention(True)
-        self.context_ff = FeedForward(config.width, config.feedforward)
+        self.context_ff = config.feed_forward()
         self.latent_attention = config.attention(False)
-        self.latent_ff = FeedForward(config.width, config.feedforward)
+        self.latent_ff = config.feed_forward()
         self.query_attention = config.attention(True)
-        self.query_ff = FeedForward(config.width, config.feedforward)
+        self.query_ff = config.feed_forward()
 
     def encoded(self, hidden: Tensor, context: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:
         """Return the latents (B, L, D) after the block.
@@ -113,11 +115,9 @@ class LbanpBlock(nn.Module):
             visible: True for points that exist, (B, N).
         """
         layer = self.context_attention
-        hidden = hidden + layer.attend(layer.queries(hidden), *context, visible)
-        hidden = hidden + self.context_ff(hidden)
-        hidden = hidden + self.latent_attention(hidden)
-        encoded: Tensor = hidden + self.latent_ff(hidden)
-        return encoded
+        attended = layer.attend(layer.queries(hidden), *context, visible)
+        hidden = self.context_ff.added(layer.kept(hidden) + attended)
+        return self.latent_ff.added(self.latent_attention.added(hidden))
 
 
 class Lbanp(LatentsModel, PointsModel):
@@ -321,6 +321,7 @@ class ContextAttention(nn.Module):
         start: Latents of the first block, (B*L, D), which are constants; None for other blocks.
     """
 
+    first_kept: Tensor | None
     first_queries: Tensor | None
     same: Tensor
     last: Tensor
@@ -328,7 +329,8 @@ class ContextAttention(nn.Module):
     def __init__(self, layer: Attention, n_streams: int, start: Tensor | None):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
-        weight, bias = scaled(fold(layer.norm, layer.q), layer.n_heads)
+        self.norm = NormOnDevice(layer.norm, layer.residual, torch.float32)
+        weight, bias = scaled(self.norm.read_by(layer.q), layer.n_heads)
         query = (
             with_key_column(weight, layer.n_heads, 0.0),
             with_key_column(bias, layer.n_heads, NEGLIGIBLE),
@@ -336,10 +338,12 @@ class ContextAttention(nn.Module):
         self.out = Affine(exact(layer.out))
         # The first block's queries come from learned latents: constants.
         self.q = Affine(query) if start is None else None
-        fixed = None
+        kept = queries = None
         if start is not None:
-            fixed = self._split(normalise(start) @ query[0] + query[1]).float()
-        self.register_buffer("first_queries", fixed)
+            kept, fixed = constant_rows(layer, start)
+            queries = self._split(with_key_column(fixed, layer.n_heads, NEGLIGIBLE)).float()
+        self.register_buffer("first_kept", None if kept is None else kept.float())
+        self.register_buffer("first_queries", queries)
         self.register_buffer("same", torch.eye(layer.q.weight.shape[-1] // layer.n_heads + 1))
         self.register_buffer("last", self.same[-1])
 
@@ -360,17 +364,18 @@ class ContextAttention(nn.Module):
 
         `contexts` holds the points' keys and values for each group of heads.
         """
-        queries = self.first_queries
+        queries, kept = self.first_queries, self.first_kept
         if self.q is not None:
-            queries = self._split(self.q(normalise(hidden)))
-        assert queries is not None
+            normal = self.norm(hidden)
+            queries, kept = self._split(self.q(normal)), self.norm.kept(hidden, normal)
+        assert queries is not None and kept is not None
         groups = queries.transpose(1, 2).split(self.n_heads // len(contexts), 1)
         attended = [
             torch.softmax(q @ self._hiding(keys) @ keys.mT, -1) @ values
             for q, (keys, values) in zip(groups, contexts, strict=True)
         ]  # (B, heads, L, D/H)
         rows = torch.cat(attended, 1).transpose(1, 2).reshape(hidden.shape)
-        return self.out(rows) + hidden
+        return self.out(rows) + kept
 
 
 class LbanpBlockOnDevice(nn.Module):

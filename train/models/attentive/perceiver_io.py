@@ -29,6 +29,7 @@ from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
+    constant_rows,
     exact,
 )
 from edgefold.train.layers.latents import LatentsConfig, first_latents
@@ -81,19 +82,16 @@ class PerceiverIo(RunningLatentsModel):
     def __init__(self, config: PerceiverIoConfig):
         super().__init__(config, config.n_classes)
 
-        def feedforward() -> FeedForward:
-            return FeedForward(config.width, config.feedforward)
-
         self.input_latents = nn.Parameter(first_latents(config, self.embedding, 1))  # (1, L, D)
         self.context_attention = config.attention(
             True, (1,)
         )  # a stack of one, as a device wants it
-        self.context_ff = feedforward()
+        self.context_ff = config.feed_forward()
         layers = range(config.n_blocks)
         self.latent_attention = nn.ModuleList(config.attention(False) for _ in layers)
-        self.latent_ff = nn.ModuleList(feedforward() for _ in layers)
+        self.latent_ff = nn.ModuleList(config.feed_forward() for _ in layers)
         self.query_attention = config.attention(True)
-        self.query_ff = feedforward()
+        self.query_ff = config.feed_forward()
         self.head = PredictionHead(config.width, self.outputs)
 
     @property
@@ -109,11 +107,10 @@ class PerceiverIo(RunningLatentsModel):
 
     def refresh(self, state: State) -> Cache:
         attended = join_heads(state["attended"].transpose(0, 1))  # (1, B, L, D)
-        hidden = (self.input_latents[:, None] + self.context_attention.out(attended))[0]
-        hidden = hidden + self.context_ff(hidden)
+        kept = self.context_attention.kept(self.input_latents[:, None])
+        hidden = self.context_ff.added((kept + self.context_attention.out(attended))[0])
         for attention, ff in zip(self.latent_attention, self.latent_ff, strict=True):
-            hidden = hidden + attention(hidden)
-            hidden = hidden + ff(hidden)
+            hidden = ff.added(attention.added(hidden))
         return self.cache_of([hidden])
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
@@ -141,7 +138,8 @@ class PerceiverIoOnDevice(RunningLatentsOnDevice, LatentsOnDevice):
         self.outputs = model.outputs
         self.running = RunningAttentionOnDevice(model.context_attention, model.input_latents)
         weight, bias = exact(model.context_attention.out)
-        start = (model.input_latents[0].double() + bias[0]).repeat(n_streams, 1)
+        kept, _ = constant_rows(model.context_attention, model.input_latents[0])
+        start = (kept + bias[0]).repeat(n_streams, 1)
         single = torch.float32
         layers: list[nn.Module] = [
             Affine((weight[0], start)),

@@ -26,11 +26,10 @@ from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
+    constant_rows,
     exact,
-    fold,
     normalise,
     rounded,
-    scaled,
 )
 
 
@@ -56,7 +55,7 @@ class CmabModel(StreamingModel):
         self,
         block_latents: Tensor,
         input_latents: Tensor,
-        feedforward: int,
+        feedforward: Callable[[tuple[int, ...]], FeedForward],
         attention: Callable[[bool, tuple[int, ...]], Attention],
     ) -> None:
         """Add the layers of all blocks to the model.
@@ -64,22 +63,22 @@ class CmabModel(StreamingModel):
         Args:
             block_latents: First values of L_B, (K, L, D).
             input_latents: First values of L_I, (L, D).
-            feedforward: Width of the hidden feed-forward layers.
+            feedforward: Function that builds a feed-forward layer, as `LatentsConfig.feed_forward`.
             attention: Function that builds an attention layer, as `LatentsConfig.attention` does.
         """
-        n_blocks, _, width = block_latents.shape
+        n_blocks = len(block_latents)
         stack = (n_blocks,)
         self.block_latents = nn.Parameter(block_latents)
         self.context_attention = attention(True, stack)
-        self.context_ff = FeedForward(width, feedforward, stack)
+        self.context_ff = feedforward(stack)
         self.latent_attention = attention(False, stack)
-        self.latent_ff = FeedForward(width, feedforward, stack)
+        self.latent_ff = feedforward(stack)
 
         def attentions(cross: bool) -> nn.ModuleList:
             return nn.ModuleList(attention(cross, ()) for _ in range(n_blocks))
 
         def feedforwards() -> nn.ModuleList:
-            return nn.ModuleList(FeedForward(width, feedforward) for _ in range(n_blocks))
+            return nn.ModuleList(feedforward(()) for _ in range(n_blocks))
 
         self.input_latents = nn.Parameter(input_latents)
         self.block_attention, self.block_ff = attentions(True), feedforwards()
@@ -93,20 +92,17 @@ class CmabModel(StreamingModel):
         """Yield the latents L_I after each block, (B, L, D).
 
         Args:
-            attended: Result of the attention of L_B to the points, which is added to L_B, (K, B,
-                L, D).
+            attended: Output of the attention of L_B to the points, without the residual, (K, B, L,
+                D).
         """
-        latents = self.block_latents[:, None] + attended
-        latents = latents + self.context_ff(latents)
-        latents = latents + self.latent_attention(latents)
-        latents = latents + self.latent_ff(latents)  # L_B'
+        kept = self.context_attention.kept(self.block_latents[:, None])
+        latents = self.context_ff.added(kept + attended)
+        latents = self.latent_ff.added(self.latent_attention.added(latents))  # L_B'
         hidden = self.input_latents.expand(latents.shape[1], -1, -1)
         for k in range(len(latents)):
             block = self.block(k)
-            hidden = hidden + block.block_attention(hidden, latents[k])
-            hidden = hidden + block.block_ff(hidden)
-            hidden = hidden + block.block_self_attention(hidden)
-            hidden = hidden + block.block_self_ff(hidden)
+            hidden = block.block_ff.added(block.block_attention.added(hidden, latents[k]))
+            hidden = block.block_self_ff.added(block.block_self_attention.added(hidden))
             yield hidden
 
 
@@ -126,7 +122,7 @@ class CmabOnDevice(nn.Module):
     """
 
     queries: Tensor
-    start: Tensor
+    kept: Tensor
 
     @torch.no_grad()
     def __init__(
@@ -141,7 +137,8 @@ class CmabOnDevice(nn.Module):
             return FeedForwardOnDevice(layer, dtype, k)
 
         bias = exact(model.context_attention.out)[1][k]
-        latents = (model.block_latents[k].double() + bias).repeat(n_streams, 1)
+        kept, _ = constant_rows(model.context_attention, model.block_latents[k], k)
+        latents = (kept + bias).repeat(n_streams, 1)
         self.context_out = Affine((context_out, latents), dtype)
         self.context_ff = feedforward(model.context_ff)
         self.latent_attention = attention(model.latent_attention)
@@ -152,11 +149,10 @@ class CmabOnDevice(nn.Module):
         self.self_ff = feedforward(own.block_self_ff)
         if k == 0:
             layer = own.block_attention
-            weight, bias = scaled(fold(layer.norm, layer.q), layer.n_heads)
-            start = model.input_latents.double()
-            queries = (normalise(start) @ weight + bias).unflatten(-1, (layer.n_heads, -1))
-            self.register_buffer("queries", rounded(queries[None].transpose(1, 2), dtype))
-            self.register_buffer("start", rounded(start.repeat(n_streams, 1), dtype))
+            kept, queries = constant_rows(layer, model.input_latents)
+            by_head = queries.unflatten(-1, (layer.n_heads, -1))
+            self.register_buffer("queries", rounded(by_head[None].transpose(1, 2), dtype))
+            self.register_buffer("kept", rounded(kept.repeat(n_streams, 1), dtype))
 
     def forward(self, attended: Tensor, hidden: Tensor | None) -> Tensor:
         """Return the latents L_I after this block, (B*L, D).
@@ -168,11 +164,11 @@ class CmabOnDevice(nn.Module):
         """
         latents = self.context_ff(self.context_out(attended))
         normal = normalise(self.latent_ff(self.latent_attention(latents)))
-        if hidden is None:
-            hidden, queries = self.start, self.queries
-        else:
-            queries = self.attention.queries(normalise(hidden))
         keys_values = self.attention.keys_values(normal)
-        hidden = self.ff(self.attention.attend(hidden, queries, *keys_values))
+        if hidden is None:
+            hidden = self.attention.attend(self.kept, self.queries, *keys_values)
+        else:
+            hidden = self.attention.read(hidden, *keys_values)
+        hidden = self.ff(hidden)
         following: Tensor = self.self_ff(self.self_attention(hidden))
         return following

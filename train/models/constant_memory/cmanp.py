@@ -84,7 +84,8 @@ class CmanpConfig(LatentsConfig):
 PRESETS = {
     "small": CmanpConfig(n_blocks=3, n_latents=32),
     "medium": CmanpConfig(n_blocks=3, n_latents=64),
-    "paper": CmanpConfig(),
+    "large": CmanpConfig(),
+    "paper": CmanpConfig(embedding="mlp", latents="normal", query_gain=1.0, residual="normalised"),
     "tiny": CmanpConfig(n_blocks=1, n_latents=24, width=32, n_heads=2, feedforward=48),
     "plain": CmanpConfig(
         n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
@@ -122,21 +123,19 @@ class Cmanp(CmabModel, RunningLatentsModel):
 
     def __init__(self, config: CmanpConfig):
         super().__init__(config)
-        n_blocks, width = config.n_blocks, config.width
+        n_blocks = config.n_blocks
         self.forgets = self.ordered = bool(config.half_lives)
         rates = rates_of(config.half_lives or (0.0,), config.n_latents)
         self.register_buffer("rates", rates, persistent=False)
         self._add_blocks(
             first_latents(config, self.embedding, n_blocks),
             first_latents(config, self.embedding, 1)[0],
-            config.feedforward,
+            config.feed_forward,
             config.attention,
         )
         # Query layer k attends to what block k gave out.
         self.query_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
-        self.query_ff = nn.ModuleList(
-            FeedForward(width, config.feedforward) for _ in range(n_blocks)
-        )
+        self.query_ff = nn.ModuleList(config.feed_forward() for _ in range(n_blocks))
         self.add_head()
 
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:
@@ -223,9 +222,8 @@ class CmanpOnDevice(RunningLatentsOnDevice):
         """Embed targets x (B, M, X), pass them through the query layers; return rows (B*M, D)."""
         hidden = self.embedding(x.reshape(-1, self.n_inputs)).to(self.dtype)  # (B*M, D)
         for k, block in enumerate(self.blocks):
-            queries = block.query_attention.queries(normalise(hidden))
             keys, values = cache[f"keys_{k}"], cache[f"values_{k}"]
-            hidden = block.query_ff(block.query_attention.attend(hidden, queries, keys, values))
+            hidden = block.query_ff(block.query_attention.read(hidden, keys, values))
         return hidden
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import FINITE, Prediction, State, StreamingModel
-from edgefold.train.layers.attention import Attention, LayerNorm, Linear, join_heads
+from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear, join_heads
 from edgefold.train.layers.device_layers import Affine, exact, normalise
 from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.events.event_model import LEVELS, EventModel
@@ -164,7 +164,7 @@ class Cmhp(CmabModel, MixtureModel):
         self._add_blocks(
             torch.randn(n_blocks, n_latents, width),
             torch.randn(n_latents, width),
-            config.feedforward,
+            lambda stack: FeedForward(width, config.feedforward, stack),
             attention,
         )
         if config.forgetting:
