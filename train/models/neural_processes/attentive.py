@@ -46,6 +46,7 @@ from edgefold.train.models.neural_processes.attentive_layers import (
     N_KEPT,
     ROWS,
     AttentiveEncoders,
+    CanpConfig,
     EmbeddingsOnDevice,
     ResidualAttentionOnDevice,
     filled,
@@ -59,20 +60,8 @@ from edgefold.train.models.neural_processes.np_layers import (
     squares,
     with_seed,
 )
-from edgefold.train.settings import PAPER_TRAINING, SizedConfig
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer
-
-
-@dataclass(frozen=True, slots=True)
-class CanpConfig(SizedConfig):
-    """Holds the sizes of a CANP, and how many points it keeps."""
-
-    n_inputs: int = 1
-    n_outputs: int = 1
-    width: int = 128
-    n_heads: int = 8
-    capacity: int = 256
-    when_full: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +91,7 @@ class AttentiveProcess(NeuralProcess, PointsModel):
     def __init__(self, config: CanpConfig):
         width, bootstraps = config.width, self.sampling == "bootstrap"
         n_pooled = 2 * width if self.sampling == "latent" else width
-        sizes = (config.n_inputs, config.n_outputs, width, config.n_heads, n_pooled)
-        super().__init__(config, AttentiveEncoders(*sizes))
+        super().__init__(config, AttentiveEncoders(config, n_pooled))
         self.keep_points(config, {"points": (N_KEPT, width)} | self.raw_rows())
         self.ordered |= bootstraps  # a bootstrap's draws depend on the places of points
 

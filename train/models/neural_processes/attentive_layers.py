@@ -14,6 +14,8 @@ Letters of shapes: B streams, N points, M targets, X inputs, Y outputs, H heads,
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +34,13 @@ from edgefold.train.layers.buffer_attention import BufferAttention, Slots
 from edgefold.train.layers.device_layers import Affine, Weights, composed, exact, linear_layers
 from edgefold.train.models.neural_processes.neural_process import Context
 from edgefold.train.models.neural_processes.np_layers import masked
+from edgefold.train.settings import SizedConfig
 
 N_KEPT = 7
 """Number of rows of width D that are kept of a point: query, key and value of path 1, those of path
 2, and the key for targets."""
+
+ScoresBy = Literal["head", "width"]
 
 HIDDEN = -1e9
 """Logarithm of the weight of a point that does not count: finite, so that no softmax is NaN."""
@@ -45,6 +50,27 @@ UNSEEN = math.exp(-NEGLIGIBLE)
 
 FOUND = ("keys", "values", "log_weight")
 """Names of the cache entries to which a query attends."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanpConfig(SizedConfig):
+    """Holds the sizes of a CANP, and how many points it keeps.
+
+    Attributes:
+        first_relu: Whether a ReLU lies before the self-attention of path 1, as one does in path 2.
+            The published code has none there.
+        scores_by: By whose square root scores are divided: that of a "head", D/H, or of the whole
+            "width", D, as in the published code.
+    """
+
+    n_inputs: int = 1
+    n_outputs: int = 1
+    width: int = 128
+    n_heads: int = 8
+    first_relu: bool = True
+    scores_by: ScoresBy = "head"
+    capacity: int = 256
+    when_full: str = "refuse"
 
 
 def log_weight(weight: Tensor) -> Tensor:
@@ -71,18 +97,19 @@ class ResidualAttention(nn.Module):
     """Attends from queries to keys and values, adds the query to the result and normalises it.
 
     The equations are 6 and 7 of Lee et al. (2019): h = LN(q + attended), then LN(h + relu(W h)).
+    `scores_by` is described at `CanpConfig`.
     """
 
     hidden = True
 
-    def __init__(self, width: int, n_heads: int):
+    def __init__(self, width: int, n_heads: int, scores_by: ScoresBy = "head"):
         super().__init__()
         self.n_heads = n_heads
         self.q, self.k, self.v = (Linear(width, width, bias=False) for _ in range(3))
         self.out = Linear(width, width)
         self.norm = LayerNorm(width)
         self.out_norm = LayerNorm(width)
-        self.scale = 1 / math.sqrt(width // n_heads)
+        self.scale = 1 / math.sqrt(width // n_heads if scores_by == "head" else width)
 
     def keys(self, rows: Tensor) -> Tensor:
         """Return the keys of rows, (..., D), scaled: scores are plain products with queries."""
@@ -111,28 +138,37 @@ class ResidualAttention(nn.Module):
 
 
 class EncoderPath(nn.Module):
-    """Maps points to rows by a small MLP, then by self-attention among them."""
+    """Maps points to rows by a small MLP, then by self-attention among them.
 
-    def __init__(self, n_columns: int, width: int, n_heads: int):
+    `relu` says whether there is a ReLU between the two.
+    """
+
+    def __init__(
+        self, n_columns: int, width: int, n_heads: int, scores_by: ScoresBy, relu: bool = True
+    ):
         super().__init__()
+        self.relu = relu
         self.embed = mlp(n_columns, width, width, 2)
-        self.attention = ResidualAttention(width, n_heads)
+        self.attention = ResidualAttention(width, n_heads, scores_by)
 
     def points(self, points: Tensor) -> list[Tensor]:
         """Return self-attention's query, key and value of points (..., X + Y), each (..., D)."""
-        rows, of = torch.relu(self.embed(points)), self.attention
+        rows, of = self.embed(points), self.attention
+        rows = torch.relu(rows) if self.relu else rows
         return [of.q(rows), of.keys(rows), of.v(rows)]
 
 
 class AttentiveEncoders(nn.Module):
     """Encodes points twice: in rows that targets attend to, and in one of `n_pooled` numbers."""
 
-    def __init__(self, n_inputs: int, n_outputs: int, width: int, n_heads: int, n_pooled: int):
+    def __init__(self, config: CanpConfig, n_pooled: int):
         super().__init__()
-        self.cross_path = EncoderPath(n_inputs + n_outputs, width, n_heads)
-        self.pooled_path = EncoderPath(n_inputs + n_outputs, width, n_heads)
+        n_inputs, width, by = config.n_inputs, config.width, config.scores_by
+        path = n_inputs + config.n_outputs, width, config.n_heads, by
+        self.cross_path = EncoderPath(*path, config.first_relu)
+        self.pooled_path = EncoderPath(*path)
         self.of_inputs = mlp(n_inputs, width, width, 2)
-        self.cross = ResidualAttention(width, n_heads)
+        self.cross = ResidualAttention(width, config.n_heads, by)
         self.after = mlp(width, width, n_pooled, 2)
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
@@ -223,7 +259,8 @@ class ResidualAttentionOnDevice(nn.Module):
         if before is not None:
             q, k = composed(before, q), composed(before, k)
         v = without_bias(layer.v)
-        self.kernel = BufferAttention(q, k, v, layer.n_heads, n_streams)
+        own = layer.scale * math.sqrt(q[0].shape[-1] // layer.n_heads)  # 1 where a head scales
+        self.kernel = BufferAttention((q[0] * own, q[1] * own), k, v, layer.n_heads, n_streams)
         self.residual, self.out = Affine(q), Affine(exact(layer.out))
         self.norm, self.out_norm = norm_on_device(layer.norm), norm_on_device(layer.out_norm)
 
@@ -254,6 +291,7 @@ class EmbeddingsOnDevice(nn.Module):
         weight, bias = of_inputs
         blind = torch.cat([weight, weight.new_zeros(n_outputs, weight.shape[1])])  # to y
         firsts = [*(own[0] for own in layers), (blind, bias)]
+        self.relus = [path.relu for path in paths]
         weights, biases = zip(*firsts, strict=True)
         self.first = Affine((torch.hstack(weights), torch.hstack(biases)))
         self.second = nn.ModuleList(Affine(own[1]) for own in layers)
@@ -261,5 +299,6 @@ class EmbeddingsOnDevice(nn.Module):
     def forward(self, points: Tensor) -> list[Tensor]:
         """Return the embeddings of points (rows, X + Y), each (rows, D), in the order of `ROWS`."""
         *halves, of_x = torch.relu(self.first(points)).chunk(3, -1)
-        pairs = zip(self.second, halves, strict=True)
-        return [*(torch.relu(layer(half)) for layer, half in pairs), of_x]
+        rows = [layer(half) for layer, half in zip(self.second, halves, strict=True)]
+        shown = zip(rows, self.relus, strict=True)
+        return [*(torch.relu(row) if relu else row for row, relu in shown), of_x]

@@ -24,14 +24,18 @@ from edgefold.train.models.neural_processes.banp import BootstrappedProcess
 from edgefold.train.models.neural_processes.pooling import CnpConfig, NpConfig, PoolingProcess
 from edgefold.train.published import as_published
 
+PUBLISHED_ATTENTION = {"first_relu": False, "scores_by": "width"}
+"""Settings by which the attention of CANP, ANP and BANP is that of the published code."""
+
 
 def _presets(config: type[Any], **samples: int) -> Mapping[str, Any]:
-    """Return two presets: "paper", the published size, and "small", which trains in minutes.
+    """Return two presets: "paper", the published model, and "small", which trains in minutes.
 
     Two cores suffice for "small". `config` is the class of settings; `samples` are fields of it,
     such as `n_samples`, that only "small" changes.
     """
-    return {"small": config(width=64, **samples), "paper": config()}
+    published = PUBLISHED_ATTENTION if issubclass(config, CanpConfig) else {}
+    return {"small": config(width=64, **samples), "paper": config(**published)}
 
 
 class Cnp(PoolingProcess):
