@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.reference import latent_models, neural_processes
+from tests.reference import latent_models, neural_processes, transformers
 from tests.reference.numpy_layers import Weights
 from tests.reference.subjects import B, drawn, published, require_equal, streamed
 
-LATENT = {
+GAUSSIAN = {
     "lbanp": latent_models.lbanp,
     "eqtnp": latent_models.eqtnp,
     "cmanp": latent_models.cmanp,
+    "tnp-d": transformers.tnp_d,
 }
 CLASSICAL = {
     "cnp": neural_processes.pooling_process,
@@ -23,7 +24,7 @@ CLASSICAL = {
     "canp": neural_processes.attentive_process,
     "anp": neural_processes.attentive_process,
 }
-REFERENCES: dict[str, Callable[..., Any]] = {**LATENT, **CLASSICAL}
+REFERENCES: dict[str, Callable[..., Any]] = {**GAUSSIAN, **CLASSICAL}
 
 
 @pytest.mark.parametrize("n_points", [1, 2, 11])
