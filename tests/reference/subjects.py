@@ -16,6 +16,7 @@ from tests.reference.numpy_layers import Rows
 SMALL = {
     **{"width": 12, "n_heads": 3, "feedforward": 10, "n_inputs": 2, "n_outputs": 2},
     **{"n_blocks": 3, "n_layers": 3, "n_latents": 5, "capacity": 16, "n_samples": 4},
+    **{"n_encoder_layers": 2, "order": "axis"},
 }
 """Sizes; a model takes those that its settings have."""
 B, M = 3, 7

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.reference import latent_models, neural_processes, transformers
+from tests.reference import latent_models, neural_processes, transformers, tree_models
 from tests.reference.numpy_layers import Weights
 from tests.reference.subjects import B, drawn, published, require_equal, streamed
 
@@ -17,6 +17,8 @@ GAUSSIAN = {
     "eqtnp": latent_models.eqtnp,
     "cmanp": latent_models.cmanp,
     "tnp-d": transformers.tnp_d,
+    "transformer-ca": tree_models.transformer_ca,
+    "retreever": tree_models.retreever,
 }
 CLASSICAL = {
     "cnp": neural_processes.pooling_process,

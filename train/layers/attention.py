@@ -18,6 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+Reads = Literal["normalised", "raw"]
+"""What keys and values are made of: the rows after a layer norm, or the rows as they are, as in the
+published code of tree cross attention."""
+
 Residual = Literal["input", "normalised"]
 """What is added to a layer's output: the layer's input, or that input after the layer's norm. The
 published code of LBANP, EQTNP, CMANP and tree cross attention adds the normalised input."""
@@ -73,12 +77,14 @@ class Linear(nn.Module):
         return product.unflatten(1, x.shape[1:-1])
 
 
-def mlp(n_in: int, width: int, n_out: int, n_layers: int) -> nn.Sequential:
-    """Build `n_layers` linear layers with ReLU between them, n_in -> width -> ... -> n_out."""
+def mlp(
+    n_in: int, width: int, n_out: int, n_layers: int, between: type[nn.Module] = nn.ReLU
+) -> nn.Sequential:
+    """Build `n_layers` linear layers, n_in -> width -> ... -> n_out, with a function between."""
     widths = [n_in, *[width] * (n_layers - 1), n_out]
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
-        layers += [Linear(before, after), nn.ReLU()]
+        layers += [Linear(before, after), between()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -165,10 +171,12 @@ class Attention(nn.Module):
         query_gain: float = 1.0,
         tied: bool = False,
         residual: Residual = "input",
+        reads: Reads = "normalised",
     ):
         super().__init__()
         self.n_heads = n_heads
         self.residual: Residual = residual
+        self.reads: Reads = reads
         self.norm = LayerNorm(width, stack)
         self.context_norm = LayerNorm(width, stack) if cross else None
         self.q = Linear(width, width, bias=False, stack=stack)
@@ -186,8 +194,9 @@ class Attention(nn.Module):
 
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of the rows of a context by head, each (..., H, rows, D/H)."""
-        norm = self.norm if self.context_norm is None else self.context_norm
-        context = norm(context)
+        if self.reads == "normalised":
+            norm = self.norm if self.context_norm is None else self.context_norm
+            context = norm(context)
         return (
             split_heads(self.k(context), self.n_heads),
             split_heads(self.v(context), self.n_heads),

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import Affine, exact
 
-EmbeddingKind = Literal["fourier", "mlp"]
+EmbeddingKind = Literal["fourier", "mlp", "elu"]
 
 
 class FourierEmbedding(nn.Module):
@@ -53,12 +53,14 @@ class FourierEmbedding(nn.Module):
 
 
 class MlpEmbedding(nn.Module):
-    """Embeds points by 4 linear layers with ReLU, and queries by 4 others, as published."""
+    """Embeds points by 4 linear layers with ReLU or ELU, and queries by 4 others, as published."""
 
-    def __init__(self, n_inputs: int, n_outputs: int, width: int):
+    def __init__(
+        self, n_inputs: int, n_outputs: int, width: int, between: type[nn.Module] = nn.ReLU
+    ):
         super().__init__()
-        self.of_points = mlp(n_inputs + n_outputs, width, width, 4)
-        self.of_queries = mlp(n_inputs, width, width, 4)
+        self.of_points = mlp(n_inputs + n_outputs, width, width, 4, between)
+        self.of_queries = mlp(n_inputs, width, width, 4, between)
 
     def points(self, x: Tensor, y: Tensor) -> Tensor:
         embedded: Tensor = self.of_points(torch.cat([x, y], -1))
@@ -75,13 +77,15 @@ Embedding = FourierEmbedding | MlpEmbedding
 def embedding_of(
     kind: EmbeddingKind, n_inputs: int, n_outputs: int, width: int, std: float = 3.0
 ) -> Embedding:
-    """Build a "fourier" embedding, or the published "mlp", which learns far slower.
+    """Build a "fourier" embedding, or a published one, which learns far slower.
+
+    The "mlp" has ReLU between its layers; "elu" is that of tree cross attention, with ELU.
 
     `std` is that of `FourierEmbedding`: the spread of the frequencies, in radians a unit of x.
     """
     if kind == "fourier":
         return FourierEmbedding(n_inputs, n_outputs, width, std)
-    return MlpEmbedding(n_inputs, n_outputs, width)
+    return MlpEmbedding(n_inputs, n_outputs, width, nn.ELU if kind == "elu" else nn.ReLU)
 
 
 LARGEST_HALF = 6e4

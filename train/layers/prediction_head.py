@@ -91,17 +91,22 @@ class Outputs:
 
 
 class PredictionHead(nn.Module):
-    """Predicts from rows by layer norm, D -> 2D, ReLU and 2D -> `n_numbers`, as published."""
+    """Predicts from rows by layer norm, D -> 2D, ReLU and 2D -> `n_numbers`, as published.
 
-    def __init__(self, width: int, outputs: Outputs):
+    With `normalises` False the layer norm has weights and is not used, as in the published code of
+    tree cross attention.
+    """
+
+    def __init__(self, width: int, outputs: Outputs, normalises: bool = True):
         super().__init__()
-        self.outputs = outputs
+        self.outputs, self.normalises = outputs, normalises
         self.norm = LayerNorm(width)
         self.up = Linear(width, 2 * width)
         self.down = Linear(2 * width, outputs.n_numbers)
 
     def forward(self, hidden: Tensor) -> Prediction:
-        return self.outputs.prediction_of(self.down(torch.relu(self.up(self.norm(hidden)))))
+        hidden = self.norm(hidden) if self.normalises else hidden
+        return self.outputs.prediction_of(self.down(torch.relu(self.up(hidden))))
 
 
 class GaussianOutput(nn.Module):
@@ -140,10 +145,12 @@ class HeadOnDevice(nn.Module):
 
     def __init__(self, head: PredictionHead):
         super().__init__()
-        self.outputs = head.outputs
-        self.up, self.down = Affine(fold(head.norm, head.up)), Affine(exact(head.down))
+        self.outputs, self.normalises = head.outputs, head.normalises
+        self.up = Affine(fold(head.norm, head.up) if self.normalises else exact(head.up))
+        self.down = Affine(exact(head.down))
 
     def forward(self, rows: Tensor, shape: Sequence[int]) -> Prediction:
         """Return the prediction (B, M, ...) from rows (B*M, D); `shape` is (B, M)."""
-        numbers = self.down(torch.relu(self.up(normalise(rows))))
+        rows = normalise(rows) if self.normalises else rows
+        numbers = self.down(torch.relu(self.up(rows)))
         return self.outputs.prediction_of(numbers.view(*shape, -1))

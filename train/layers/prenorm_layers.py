@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.layers.attention import Attention, FeedForward, Residual
+from edgefold.train.layers.attention import Attention, FeedForward, Reads, Residual
 from edgefold.train.layers.buffer_attention import BufferAttention, Slots
 from edgefold.train.layers.device_layers import Affine, FeedForwardOnDevice, exact, fold
 
@@ -29,9 +29,12 @@ class AttentionLayer(nn.Module):
         *,
         own_context_norm: bool = False,
         residual: Residual = "input",
+        reads: Reads = "normalised",
     ):
         super().__init__()
-        self.attention = Attention(width, n_heads, cross=own_context_norm, residual=residual)
+        self.attention = Attention(
+            width, n_heads, cross=own_context_norm, residual=residual, reads=reads
+        )
         self.ff = FeedForward(width, feedforward, residual=residual)
 
     def keys_values(self, rows: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,11 +70,11 @@ class AttentionLayerOnDevice(nn.Module):
     def __init__(self, attention: Attention, ff: FeedForward, n_streams: int):
         super().__init__()
         norm = attention.norm if attention.context_norm is None else attention.context_norm
-        weights = (
-            fold(attention.norm, attention.q),
-            fold(norm, attention.k),
-            fold(norm, attention.v),
+        raw = attention.reads == "raw"
+        keys, values = (
+            exact(side) if raw else fold(norm, side) for side in (attention.k, attention.v)
         )
+        weights = fold(attention.norm, attention.q), keys, values
         self.attention = BufferAttention(*weights, attention.n_heads, n_streams)
         weight, bias = exact(attention.out)
         scale = None
@@ -81,9 +84,12 @@ class AttentionLayerOnDevice(nn.Module):
         self.out = Affine((weight, bias))
         self.ff = FeedForwardOnDevice(ff, torch.float32)
 
-    def keys_values(self, normal: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-        """Return keys (B, H, D/H + 1, N) and values (B, H, N, D/H) of normalised rows (B*N, D)."""
-        return self.attention.keys_values(normal, slots)
+    def keys_values(self, rows: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """Return keys (B, H, D/H + 1, N) and values (B, H, N, D/H) of rows (B*N, D).
+
+        The rows are normalised, unless the trained layer reads them "raw".
+        """
+        return self.attention.keys_values(rows, slots)
 
     def step(
         self, rows: Tensor, normal: Tensor, keys: Tensor, values: Tensor, slots: Slots | None = None

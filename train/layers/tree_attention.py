@@ -23,14 +23,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgefold.train.layers.attention import HIDDEN, Attention, FeedForward, join_heads
+from edgefold.train.layers.attention import (
+    HIDDEN,
+    Attention,
+    FeedForward,
+    Reads,
+    Residual,
+    join_heads,
+)
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
+    NormOnDevice,
     exact,
-    fold,
     join_products,
-    normalise,
     scaled,
 )
 
@@ -219,13 +225,30 @@ def attended_leaves(queries: Tensor, leaves: Tensor, exists: Tensor) -> Tensor:
     return join_heads(weights @ values)
 
 
+class TreeSizes(NamedTuple):
+    """Holds the sizes of the layers, and which form they have: see `attention`."""
+
+    width: int
+    n_heads: int
+    feedforward: int
+    residual: Residual = "input"
+    reads: Reads = "normalised"
+
+    def attention(self) -> Attention:
+        """Build an attention of which one layer norm serves queries and context."""
+        form = {"residual": self.residual, "reads": self.reads}
+        return Attention(self.width, self.n_heads, cross=False, **form)
+
+    def feed_forward(self) -> FeedForward:
+        return FeedForward(self.width, self.feedforward, residual=self.residual)
+
+
 class TransformerLayer(nn.Module):
     """Applies self-attention and a feed-forward layer to rows, some of which may not exist."""
 
-    def __init__(self, width: int, n_heads: int, feedforward: int):
+    def __init__(self, sizes: TreeSizes):
         super().__init__()
-        self.attention = Attention(width, n_heads, cross=False)
-        self.ff = FeedForward(width, feedforward)
+        self.attention, self.ff = sizes.attention(), sizes.feed_forward()
 
     def forward(self, rows: Tensor, exists: Tensor, noise: Noise = no_noise) -> Tensor:
         """Return the output for rows (..., n, D), where exists (..., n) is True.
@@ -235,8 +258,9 @@ class TransformerLayer(nn.Module):
         keys, values = self.attention.keys_values(rows)
         scores = self.attention.queries(rows) @ keys.mT  # (..., H, n, n)
         weights = torch.softmax(torch.where(exists[..., None, None, :], scores, HIDDEN), -1)
-        rows = rows + noise(self.attention.out(join_heads(weights @ values)))
-        return rows + noise(self.ff(rows))
+        attended = noise(self.attention.out(join_heads(weights @ values)))
+        rows = self.attention.kept(rows) + attended
+        return self.ff.kept(rows) + noise(self.ff(rows))
 
 
 class TreeAttention(nn.Module):
@@ -246,12 +270,11 @@ class TreeAttention(nn.Module):
     one transformer layer over them (appendix C.2).
     """
 
-    def __init__(self, width: int, n_heads: int, feedforward: int, branching: int):
+    def __init__(self, sizes: TreeSizes, branching: int):
         super().__init__()
         self.branching = branching
-        self.attention = Attention(width, n_heads, cross=False)
-        self.ff = FeedForward(width, feedforward)
-        self.aggregator = TransformerLayer(width, n_heads, feedforward)
+        self.attention, self.ff = sizes.attention(), sizes.feed_forward()
+        self.aggregator = TransformerLayer(sizes)
 
     def levels(
         self,
@@ -284,8 +307,8 @@ class TreeAttention(nn.Module):
 
     def keys_values(self, nodes: Tensor) -> Tensor:
         """Return keys and values of nodes (..., D) side by side, (..., 2D)."""
-        normal = self.attention.norm(nodes)
-        return torch.cat([self.attention.k(normal), self.attention.v(normal)], -1)
+        read = nodes if self.attention.reads == "raw" else self.attention.norm(nodes)
+        return torch.cat([self.attention.k(read), self.attention.v(read)], -1)
 
     def queries(self, hidden: Tensor) -> Tensor:
         """Return the scaled queries (B, M, H, D/H) of rows (B, M, D)."""
@@ -296,8 +319,8 @@ class TreeAttention(nn.Module):
 
         The function `noise` applies dropout, in training.
         """
-        hidden = hidden + noise(self.attention.out(attended))
-        return hidden + noise(self.ff(hidden))
+        hidden = self.attention.kept(hidden) + noise(self.attention.out(attended))
+        return self.ff.kept(hidden) + noise(self.ff(hidden))
 
 
 def masked_mean(rows: Tensor, exists: Tensor) -> Tensor:
@@ -312,9 +335,15 @@ class AggregatorOnDevice(nn.Module):
     def __init__(self, layer: TransformerLayer):
         super().__init__()
         one = layer.attention
-        self.n_heads = one.n_heads
-        parts = (scaled(fold(one.norm, one.q), one.n_heads), fold(one.norm, one.k))
-        self.read = Affine(join_products(*parts, fold(one.norm, one.v)))
+        self.n_heads, self.reads = one.n_heads, one.reads
+        self.norm = NormOnDevice(one.norm, one.residual, torch.float32)
+        query = scaled(self.norm.read_by(one.q), one.n_heads)
+        if self.reads == "raw":
+            self.read = Affine(query)
+            self.read_raw = Affine(join_products(exact(one.k), exact(one.v)))
+        else:
+            others = (self.norm.read_by(side) for side in (one.k, one.v))
+            self.read = Affine(join_products(query, *others))
         self.out = Affine(exact(one.out))
         self.ff = FeedForwardOnDevice(layer.ff, torch.float32)
 
@@ -322,10 +351,15 @@ class AggregatorOnDevice(nn.Module):
         """Return nodes (G, D) of children (G, b, D); `exists` (G, b) is 1 for real ones, else 0."""
         n_groups, branching, width = children.shape
         rows = children.reshape(-1, width)
-        heads = self.read(normalise(rows)).view(n_groups, branching, 3 * self.n_heads, -1)
+        normal = self.norm(rows)
+        read = self.read(normal)
+        if self.reads == "raw":
+            read = torch.cat([read, self.read_raw(rows)], -1)
+        heads = read.view(n_groups, branching, 3 * self.n_heads, -1)
         queries, keys, values = heads.transpose(1, 2).chunk(3, dim=1)  # (G, H, b, D/H)
         scores = queries @ keys.mT + ((1 - exists) * HIDDEN)[:, None, None]
         attended = (torch.softmax(scores, -1) @ values).transpose(1, 2).reshape(-1, width)
-        rows = self.ff(self.out(attended) + rows).view(n_groups, branching, width)
+        kept = self.norm.kept(rows, normal)
+        rows = self.ff(self.out(attended) + kept).view(n_groups, branching, width)
         share = exists / exists.sum(-1, keepdim=True).clamp(min=1)
         return (share[:, None] @ rows)[:, 0]

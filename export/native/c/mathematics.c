@@ -157,6 +157,12 @@ static inline float edgefold_softplus(float x) {
     return p * e + (x > 0.0f ? x : 0.0f);
 }
 
+/* x, or exp(x) - 1 below 0; off by at most 6e-8, the rounding of exp(x) near 1. NaN passes. */
+static inline float edgefold_elu(float x) {
+    const float below = edgefold_exp(x > 0.0f ? 0.0f : x) - 1.0f;
+    return x > 0.0f ? x : below;
+}
+
 /* Errors 1.47 and 1.59 ulp; at most 1, and exactly 1 from 4 on. Fit of x + x p(x^2), |x| < 0.92:
  * 1.6e-8. Beyond, erf is 1 - q^4 of |x| - 1; fit of q^4 up to 3.97: 1.4e-8 of 1. */
 static inline float edgefold_erf(float x) {

@@ -73,7 +73,7 @@ def i64(*numbers: int) -> Array:
 
 UNARY = (
     *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Neg", "Relu", "Round", "Sigmoid", "Sign"),
-    *("Sin", "Softplus", "Tanh", "Identity"),
+    *("Sin", "Softplus", "Tanh", "Identity", "Elu"),
 )
 COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 INFINITE = np.array([[1, np.nan], [np.inf, np.nan], [np.inf, 1], [-np.inf, -np.inf]], np.float32)

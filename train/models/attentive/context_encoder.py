@@ -26,7 +26,7 @@ from typing import ClassVar, cast
 from torch import Tensor, nn
 
 from edgefold.train.contract import Cache, Prediction, StreamingModel
-from edgefold.train.layers.attention import Residual
+from edgefold.train.layers.attention import Reads, Residual
 from edgefold.train.layers.device_layers import normalise
 from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
 from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
@@ -43,11 +43,14 @@ from edgefold.train.published import Published, as_published
 class ContextEncoderConfig(TransformerConfig):
     """Holds the sizes and settings of the model.
 
-    `n_classes` is described at `Outputs`, `residual` at `attention.Residual`.
+    `n_classes` is described at `Outputs`, `residual` and `reads` at `attention.Residual` and
+    `attention.Reads`, `head_norm` at `PredictionHead`.
     """
 
     n_classes: int = 0
     residual: Residual = "input"
+    reads: Reads = "normalised"
+    head_norm: bool = True
 
 
 PRESETS = {
@@ -79,12 +82,14 @@ class ContextEncoder(PointsEncoder):
             AttentionLayer,
             *(config.width, config.n_heads, config.feedforward),
             residual=config.residual,
+            reads=config.reads,
         )
+        self.reads = config.reads
         encoders = (layer() for _ in range(n_encoders))
         queries = (layer(own_context_norm=own_context_norm) for _ in range(n_queries))
         self.encoders = cast("list[AttentionLayer]", nn.ModuleList(encoders))
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
-        self.head = PredictionHead(config.width, outputs)
+        self.head = PredictionHead(config.width, outputs, config.head_norm)
 
     def encoded_y(self, y: Tensor) -> Tensor:
         return self.head.outputs.encoded(y)
@@ -102,6 +107,7 @@ class ContextEncoderOnDevice(PointsEncoderOnDevice):
 
     def __init__(self, model: ContextEncoder, n_streams: int):
         super().__init__(model, n_streams)
+        self.reads = model.reads
         self.embedding = embedding_on_device(model.embedding)
         self.encoders = on_device(model.encoders, n_streams)
         self.queries = on_device(model.queries, n_streams)
@@ -143,6 +149,11 @@ class TransformerCa(ContextEncoder):
     """
 
     name = "transformer-ca"
+    presets: ClassVar[Mapping[str, ContextEncoderConfig]] = PRESETS | {
+        "paper": ContextEncoderConfig(
+            embedding="elu", residual="normalised", reads="raw", head_norm=False
+        )
+    }
     published: ClassVar[Published] = as_published({"Transformer + CA": (1.35, 0.91)})
 
     def __init__(self, config: ContextEncoderConfig):

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from edgefold.train.contract import Cache, Prediction, State
+from edgefold.train.layers.attention import Reads
 from edgefold.train.layers.embeddings import EmbeddingKind
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.kept_points import PointsModel
@@ -61,6 +62,7 @@ class LayerWalk(PointsModel):
     encoders: Sequence[Any]
     queries: Sequence[Any]
     embedding: Any
+    reads: Reads = "normalised"
 
     def normal(self, rows: Tensor) -> Tensor:
         """Return the rows as they are; a device form normalises here where its layers do not."""
@@ -85,13 +87,14 @@ class LayerWalk(PointsModel):
         n_unread = len(encoders) + 1 - len(queries)  # the first encodings
         for k in range(len(encoders) + 1):
             normal, reader, context = self.normal(rows), k - n_unread, None
+            read = rows if self.reads == "raw" else normal
             if reader >= 0:
-                context = queries[reader].keys_values(normal, slots)
+                context = queries[reader].keys_values(read, slots)
                 cache |= {f"keys_{reader}": context[0], f"values_{reader}": context[1]}
             if k < len(encoders):
                 layer = encoders[k]
                 if context is None or layer is not queries[reader]:
-                    context = layer.keys_values(normal, slots)
+                    context = layer.keys_values(read, slots)
                 rows = layer.step(rows, normal, *context, slots)
         return cache
 

@@ -34,9 +34,11 @@ from torch.nn import functional as F
 
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Cache, Prediction, Ring, State, StreamingModel
+from edgefold.train.layers.attention import Reads, Residual
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
+    NormOnDevice,
     exact,
     fold,
     join_products,
@@ -54,6 +56,7 @@ from edgefold.train.layers.tree_attention import (
     Retrieved,
     TransformerLayer,
     TreeAttention,
+    TreeSizes,
     attended_leaves,
     attended_nodes,
     leaf_order,
@@ -89,6 +92,9 @@ class RetreeverConfig:
         rl_weight, ca_weight, entropy_weight: Weights in the loss, lambda_RL, lambda_CA and alpha of
             section 3.5.
         dropout: Share of each layer's output that is dropped in training.
+        residual, reads: Forms of the layers, described at `attention.Residual` and
+            `attention.Reads`.
+        head_norm: Whether a layer norm stands before the predictor: see `PredictionHead`.
     """
 
     n_inputs: int = 1
@@ -110,6 +116,9 @@ class RetreeverConfig:
     ca_weight: float = 1.0
     entropy_weight: float = 0.01
     dropout: float = 0.0
+    residual: Residual = "input"
+    reads: Reads = "normalised"
+    head_norm: bool = True
     capacity: int = 256
     when_full: str = "refuse"
 
@@ -128,7 +137,7 @@ class RetreeverConfig:
 
 PRESETS = {
     "small": RetreeverConfig(n_encoder_layers=3),
-    "paper": RetreeverConfig(embedding="mlp"),
+    "paper": RetreeverConfig(embedding="elu", residual="normalised", reads="raw", head_norm=False),
     "tree": RetreeverConfig(n_encoder_layers=0, order="arrival"),
 }
 """Settings by name: `paper` is the published size; `small` has half its encoder and learns faster;
@@ -187,11 +196,13 @@ class Retreever(PointsModel):
             config.width,
             config.fourier_std,
         )
-        layer = config.width, config.n_heads, config.feedforward
-        encoder = (TransformerLayer(*layer) for _ in range(config.n_encoder_layers))
+        sizes = TreeSizes(
+            *(config.width, config.n_heads, config.feedforward, config.residual, config.reads)
+        )
+        encoder = (TransformerLayer(sizes) for _ in range(config.n_encoder_layers))
         self.encoder = cast("list[TransformerLayer]", nn.ModuleList(encoder))
-        self.tree = TreeAttention(*layer, config.branching)
-        self.head = PredictionHead(config.width, self.outputs)
+        self.tree = TreeAttention(sizes, config.branching)
+        self.head = PredictionHead(config.width, self.outputs, config.head_norm)
         # Footnote 4 of the paper: drawn once, and kept with the weights.
         self.register_buffer("projection", torch.randn(config.n_inputs, 1))
 
@@ -346,8 +357,13 @@ class RetreeverOnDevice(DeviceForm):
         self.embedding = embedding_on_device(model.embedding)
         one = model.tree.attention
         self.n_heads = one.n_heads
-        self.q = Affine(scaled(fold(one.norm, one.q), one.n_heads))
-        self.keys_values = Affine(join_products(fold(one.norm, one.k), fold(one.norm, one.v)))
+        self.norm = NormOnDevice(one.norm, one.residual, torch.float32)
+        self.q = Affine(scaled(self.norm.read_by(one.q), one.n_heads))
+        self.reads = one.reads
+        sides = (
+            exact(side) if self.reads == "raw" else fold(one.norm, side) for side in (one.k, one.v)
+        )
+        self.of_nodes = Affine(join_products(*sides))
         self.out = Affine(exact(one.out))
         self.ff = FeedForwardOnDevice(model.tree.ff, torch.float32)
         self.aggregator = AggregatorOnDevice(model.tree.aggregator)
@@ -359,23 +375,31 @@ class RetreeverOnDevice(DeviceForm):
 
     def search(self, cache: Cache, x: Tensor) -> Retrieved:
         """Return the nodes that queries at x (B, M, X) meet in a search; not used with `full`."""
-        return self._search(cache, self._queries(self.embedding(x.reshape(-1, self.n_inputs))))
+        rows = self.norm(self.embedding(x.reshape(-1, self.n_inputs)))
+        return self._search(cache, self._queries(rows))
 
     def query(self, cache: Cache, x: Tensor) -> Prediction:
         rows = self.embedding(x.reshape(-1, self.n_inputs))  # (B*M, D)
-        queries = self._queries(rows)
+        normal = self.norm(rows)
+        queries = self._queries(normal)
         if self.config.full:
             leaves = cache["level_0"]
             exists = torch.arange(leaves.shape[1]) < self.n_leaves(cache)[:, None]
             attended = attended_leaves(queries, leaves, exists)
         else:
             attended = attended_nodes(self._search(cache, queries))
-        rows = self.ff(self.out(attended.reshape(rows.shape)) + rows)
+        kept = self.norm.kept(rows, normal)
+        rows = self.ff(self.out(attended.reshape(rows.shape)) + kept)
         prediction: Prediction = self.head(rows, x.shape[:2])
         return prediction
 
-    def _queries(self, rows: Tensor) -> Tensor:
-        heads = self.q(normalise(rows))
+    def keys_values(self, nodes: Tensor) -> Tensor:
+        """Return keys and values of nodes (rows, D) side by side, (rows, 2D)."""
+        pairs: Tensor = self.of_nodes(nodes if self.reads == "raw" else normalise(nodes))
+        return pairs
+
+    def _queries(self, normal: Tensor) -> Tensor:
+        heads = self.q(normal)
         return heads.view(self.n_streams, -1, self.n_heads, heads.shape[-1] // self.n_heads)
 
     def _search(self, cache: Cache, queries: Tensor) -> Retrieved:
@@ -432,7 +456,7 @@ class TreeOnDevice(RetreeverOnDevice):
             children = rows_at(rows, way[:, level + 1]).unflatten(-1, (branching, -1))
             children = torch.where(is_new[:, level], nodes[-1][:, None], children)
             nodes.append(self.aggregator(children, exists[:, level]))
-        rows = self.keys_values(normalise(torch.cat(nodes))).unflatten(0, (self.n_levels, -1))
+        rows = self.keys_values(torch.cat(nodes)).unflatten(0, (self.n_levels, -1))
         written[FINITE] = written[FINITE] + rows.sum((0, 2))
         for level, node in enumerate(nodes):
             written[f"level_{level}"] = rows[level][:, None]
@@ -472,7 +496,8 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
             slots = self.encoder[0].attention.slots(visible)
             for layer in self.encoder:
                 normal = normalise(rows)
-                rows = layer.step(rows, normal, *layer.keys_values(normal, slots), slots)
+                read = rows if self.reads == "raw" else normal
+                rows = layer.step(rows, normal, *layer.keys_values(read, slots), slots)
         points = rows.view(self.n_streams, -1, rows.shape[-1])
         if "places" in state:
             order = leaf_order(state["places"], visible, c.order, c.branching, c.axis)
@@ -490,7 +515,7 @@ class EncodedTreeOnDevice(RetreeverOnDevice):
             nodes = F.pad(nodes, (0, 0, 0, -nodes.shape[1] % branching))
             n_nodes, width = nodes.shape[1:]
             exists = (torch.arange(n_nodes) < present[:, level, None]).float()  # (B, n)
-            rows = self.keys_values(normalise(nodes.reshape(-1, width)))
+            rows = self.keys_values(nodes.reshape(-1, width))
             cache[f"level_{level}"] = rows.view(self.n_streams, n_nodes, -1) * exists[..., None]
             if level + 1 < self.n_levels:
                 children = nodes.reshape(-1, branching, width)
