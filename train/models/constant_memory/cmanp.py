@@ -84,8 +84,7 @@ class CmanpConfig(LatentsConfig):
 PRESETS = {
     "small": CmanpConfig(n_blocks=3, n_latents=32),
     "medium": CmanpConfig(n_blocks=3, n_latents=64),
-    "large": CmanpConfig(),
-    "paper": CmanpConfig(embedding="mlp", latents="normal", query_gain=1.0, residual="normalised"),
+    "paper": CmanpConfig(),
     "tiny": CmanpConfig(n_blocks=1, n_latents=24, width=32, n_heads=2, feedforward=48),
     "plain": CmanpConfig(
         n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
