@@ -55,7 +55,8 @@ def relu(x: Rows) -> Rows:
 
 def gelu(x: Rows) -> Rows:
     """x times the chance of a standard normal number below x (Hendrycks and Gimpel 2016)."""
-    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+    chances: Rows = (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+    return x * chances
 
 
 def mlp(weights: Weights, x: Rows, n_layers: int) -> Rows:
@@ -68,12 +69,14 @@ def mlp(weights: Weights, x: Rows, n_layers: int) -> Rows:
 def layer_norm(weights: Weights, x: Rows) -> Rows:
     centred = x - x.mean(-1, keepdims=True)
     deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
-    return centred / deviation * weights("weight") + weights("bias")
+    normal: Rows = centred / deviation * weights("weight") + weights("bias")
+    return normal
 
 
 def softmax(scores: Rows) -> Rows:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    shares: Rows = weights / weights.sum(-1, keepdims=True)
+    return shares
 
 
 def attention(weights: Weights, n_heads: int, queries: Rows, context: Rows) -> Rows:

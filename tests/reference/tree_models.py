@@ -81,7 +81,8 @@ def retreever(weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows) ->
 
 def joined(weights: Weights, config: Any, children: Rows) -> Rows:
     one = weights["tree"]["aggregator"]
-    return layer(one, config.n_heads, children, children).mean(0)
+    node: Rows = layer(one, config.n_heads, children, children).mean(0)
+    return node
 
 
 def after_search(weights: Weights, config: Any, asked: Rows, levels: list[list[Rows]]) -> Rows:
@@ -99,4 +100,5 @@ def after_search(weights: Weights, config: Any, asked: Rows, levels: list[list[R
         place = 2 * place + best
     if len(levels) == 1:
         read = levels[0]
-    return layer(weights["tree"], heads, asked[None], np.stack(read))[0]
+    after: Rows = layer(weights["tree"], heads, asked[None], np.stack(read))[0]
+    return after

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Reads = Literal["normalised", "raw"]
-"""What keys and values are made of: the rows after a layer norm, or the rows as they are, as in the
+"""Form of the rows that keys and values are made of: after a layer norm, or as they are, as in the
 published code of tree cross attention."""
 
 Residual = Literal["input", "normalised"]
-"""What is added to a layer's output: the layer's input, or that input after the layer's norm. The
-published code of LBANP, EQTNP, CMANP and tree cross attention adds the normalised input."""
+"""Form of the input that is added to a layer's output: as it is, or after the layer's norm, as in
+the published code of latent bottlenecks and of tree cross attention (Feng et al. 2023, 2024)."""
 
 EMPTY = -1e30
 """Logarithm of the summed weights of an attention that has seen no point: finite, so that a

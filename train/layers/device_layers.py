@@ -90,7 +90,7 @@ def normalise(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=LayerNorm.eps)
 
 
-class NormOnDevice(nn.Module):
+class ResidualNorm(nn.Module):
     """Normalises rows (rows, D) for the products of a layer.
 
     Scale and shift are folded into the products, unless the result is the residual, too: then one
@@ -131,7 +131,7 @@ def constant_rows(layer: Attention, rows: Tensor, k: int = 0) -> tuple[Tensor, T
 
     They are constants of the device form. k is the number of the copy, where the layer has some.
     """
-    norm = NormOnDevice(layer.norm, layer.residual, torch.float64, k)
+    norm = ResidualNorm(layer.norm, layer.residual, torch.float64, k)
     start = rows.detach().double()
     normal = norm(start)
     weight, bias = block_of(scaled(norm.read_by(layer.q), layer.n_heads), k)
@@ -149,7 +149,7 @@ class FeedForwardOnDevice(nn.Module):
 
     def __init__(self, layer: FeedForward, dtype: torch.dtype, k: int = 0):
         super().__init__()
-        self.norm = NormOnDevice(layer.norm, layer.residual, dtype, k)
+        self.norm = ResidualNorm(layer.norm, layer.residual, dtype, k)
         weight, bias = block_of(self.norm.read_by(layer.up), k)
         half = weight.shape[-1] // 2
         self.value = Affine((weight[:, :half], bias[:half]), dtype)
@@ -177,7 +177,7 @@ class AttentionOnDevice(nn.Module):
     def __init__(self, layer: Attention, n_streams: int, dtype: torch.dtype, k: int = 0):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
-        self.norm = NormOnDevice(layer.norm, layer.residual, dtype, k)
+        self.norm = ResidualNorm(layer.norm, layer.residual, dtype, k)
         own = layer.context_norm
         keys, values = (
             self.norm.read_by(side) if own is None else fold(own, side)

@@ -34,7 +34,7 @@ from edgefold.train.layers.attention import (
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
-    NormOnDevice,
+    ResidualNorm,
     exact,
     join_products,
     scaled,
@@ -236,8 +236,9 @@ class TreeSizes(NamedTuple):
 
     def attention(self) -> Attention:
         """Build an attention of which one layer norm serves queries and context."""
-        form = {"residual": self.residual, "reads": self.reads}
-        return Attention(self.width, self.n_heads, cross=False, **form)
+        return Attention(
+            self.width, self.n_heads, cross=False, residual=self.residual, reads=self.reads
+        )
 
     def feed_forward(self) -> FeedForward:
         return FeedForward(self.width, self.feedforward, residual=self.residual)
@@ -336,7 +337,7 @@ class AggregatorOnDevice(nn.Module):
         super().__init__()
         one = layer.attention
         self.n_heads, self.reads = one.n_heads, one.reads
-        self.norm = NormOnDevice(one.norm, one.residual, torch.float32)
+        self.norm = ResidualNorm(one.norm, one.residual, torch.float32)
         query = scaled(self.norm.read_by(one.q), one.n_heads)
         if self.reads == "raw":
             self.read = Affine(query)

@@ -46,7 +46,7 @@ from edgefold.train.layers.device_layers import (
     Affine,
     AttentionOnDevice,
     FeedForwardOnDevice,
-    NormOnDevice,
+    ResidualNorm,
     Weights,
     constant_rows,
     exact,
@@ -329,7 +329,7 @@ class ContextAttention(nn.Module):
     def __init__(self, layer: Attention, n_streams: int, start: Tensor | None):
         super().__init__()
         self.n_streams, self.n_heads = n_streams, layer.n_heads
-        self.norm = NormOnDevice(layer.norm, layer.residual, torch.float32)
+        self.norm = ResidualNorm(layer.norm, layer.residual, torch.float32)
         weight, bias = scaled(self.norm.read_by(layer.q), layer.n_heads)
         query = (
             with_key_column(weight, layer.n_heads, 0.0),

@@ -110,6 +110,7 @@ class PerceiverIo(RunningLatentsModel):
         kept = self.context_attention.kept(self.input_latents[:, None])
         hidden = self.context_ff.added((kept + self.context_attention.out(attended))[0])
         for attention, ff in zip(self.latent_attention, self.latent_ff, strict=True):
+            assert isinstance(attention, Attention) and isinstance(ff, FeedForward)
             hidden = ff.added(attention.added(hidden))
         return self.cache_of([hidden])
 

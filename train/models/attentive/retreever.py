@@ -25,8 +25,7 @@ Letters of shapes: B streams, M targets, X inputs, P sorting numbers, D width, n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,25 +33,22 @@ from torch.nn import functional as F
 
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Cache, Prediction, Ring, State, StreamingModel
-from edgefold.train.layers.attention import Reads, Residual
 from edgefold.train.layers.device_layers import (
     Affine,
     FeedForwardOnDevice,
-    NormOnDevice,
+    ResidualNorm,
     exact,
     fold,
     join_products,
     normalise,
     scaled,
 )
-from edgefold.train.layers.embeddings import EmbeddingKind, embedding_of, embedding_on_device
+from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
 from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
 from edgefold.train.layers.prenorm_layers import AttentionLayerOnDevice
 from edgefold.train.layers.tree_attention import (
-    ORDERS,
     AggregatorOnDevice,
     Noise,
-    Order,
     Retrieved,
     TransformerLayer,
     TreeAttention,
@@ -66,82 +62,13 @@ from edgefold.train.layers.tree_attention import (
     rows_at,
     search,
 )
+from edgefold.train.models.attentive.retreever_config import PRESETS, RetreeverConfig
 from edgefold.train.models.device_form import DeviceForm
 from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.published import Published, as_published
-from edgefold.train.settings import PAPER_TRAINING, require_share, require_sizes
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import COUNT, SLOT, PointBuffer, real_points
 
-
-@dataclass(frozen=True, slots=True)
-class RetreeverConfig:
-    """Holds the sizes of a ReTreever, how it is trained, and how many points it keeps.
-
-    Attributes:
-        n_classes, bounded: Settings of the predictions, described at `Outputs`.
-        n_encoder_layers: Number of transformer layers over the context; 0 for tree cross attention
-            only.
-        branching: Children of a node.
-        order: How the leaves are sorted: "kd", by all inputs in turn; "axis", by the input number
-            `axis`; "projection", by a random direction; "arrival", as they come.
-        full: Whether a query reads all leaves instead of searching. Set at export it makes
-            ReTreever-Full of a trained model, whose weights serve both; set in training it is plain
-            cross attention, and the tree is not trained.
-        reward: Reward by which the search is trained: "likelihood", the log-likelihood of a target,
-            or "accuracy", with classes: 1 if the right class has the largest score, else 0.
-        rl_weight, ca_weight, entropy_weight: Weights in the loss, lambda_RL, lambda_CA and alpha of
-            section 3.5.
-        dropout: Share of each layer's output that is dropped in training.
-        residual, reads: Forms of the layers, described at `attention.Residual` and
-            `attention.Reads`.
-        head_norm: Whether a layer norm stands before the predictor: see `PredictionHead`.
-    """
-
-    n_inputs: int = 1
-    n_outputs: int = 1
-    n_classes: int = 0
-    bounded: bool = False
-    n_encoder_layers: int = 6
-    width: int = 64
-    n_heads: int = 4
-    feedforward: int = 128
-    embedding: EmbeddingKind = "fourier"
-    fourier_std: float = 3.0
-    branching: int = 2
-    order: Order = "kd"
-    axis: int = 0
-    full: bool = False
-    reward: Literal["likelihood", "accuracy"] = "likelihood"
-    rl_weight: float = 1.0
-    ca_weight: float = 1.0
-    entropy_weight: float = 0.01
-    dropout: float = 0.0
-    residual: Residual = "input"
-    reads: Reads = "normalised"
-    head_norm: bool = True
-    capacity: int = 256
-    when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        require_sizes(self)
-        require_share("dropout", self.dropout)
-        if self.branching < 2:
-            raise ValueError(f"branching is {self.branching}, must be at least 2")
-        if self.order not in ORDERS:
-            raise ValueError(f"order is {self.order!r}; take one of {', '.join(ORDERS)}")
-        if self.order == "axis" and not 0 <= self.axis < self.n_inputs:
-            raise ValueError(f"axis is {self.axis}, must be from 0 to {self.n_inputs - 1}")
-        if self.reward == "accuracy" and not self.n_classes:
-            raise ValueError("the reward 'accuracy' needs n_classes")
-
-
-PRESETS = {
-    "small": RetreeverConfig(n_encoder_layers=3),
-    "paper": RetreeverConfig(embedding="elu", residual="normalised", reads="raw", head_norm=False),
-    "tree": RetreeverConfig(n_encoder_layers=0, order="arrival"),
-}
-"""Settings by name: `paper` is the published size; `small` has half its encoder and learns faster;
-`tree` is only tree cross attention, whose updates touch one leaf and its ancestors."""
 PUBLISHED = as_published({"ReTreever": (1.25, 0.81), "ReTreever-Full": (1.33, 0.90)})
 """Published log-likelihoods in nats under RBF and Matern 5/2, table 7 of Feng et al. 2024."""
 POINTS, PLACES = "points", "places"
@@ -357,7 +284,7 @@ class RetreeverOnDevice(DeviceForm):
         self.embedding = embedding_on_device(model.embedding)
         one = model.tree.attention
         self.n_heads = one.n_heads
-        self.norm = NormOnDevice(one.norm, one.residual, torch.float32)
+        self.norm = ResidualNorm(one.norm, one.residual, torch.float32)
         self.q = Affine(scaled(self.norm.read_by(one.q), one.n_heads))
         self.reads = one.reads
         sides = (

@@ -15,11 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgefold.train.models.neural_processes.attentive import (
-    AttentiveProcess,
-    CanpConfig,
-    SampledConfig,
-)
+from edgefold.train.models.neural_processes.attentive import AttentiveProcess, SampledConfig
+from edgefold.train.models.neural_processes.attentive_layers import CanpConfig
 from edgefold.train.models.neural_processes.banp import BootstrappedProcess
 from edgefold.train.models.neural_processes.pooling import CnpConfig, NpConfig, PoolingProcess
 from edgefold.train.published import as_published

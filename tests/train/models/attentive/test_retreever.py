@@ -23,12 +23,8 @@ from edgefold.train.contract import (
     advance,
 )
 from edgefold.train.layers.tree_attention import leaf_order, level_sizes, search
-from edgefold.train.models.attentive.retreever import (
-    PRESETS,
-    Retreever,
-    RetreeverConfig,
-    TreeOnDevice,
-)
+from edgefold.train.models.attentive.retreever import Retreever, TreeOnDevice
+from edgefold.train.models.attentive.retreever_config import PRESETS, RetreeverConfig
 from edgefold.train.models.registry import create_model
 
 TREE = {"n_encoder_layers": 0, "order": "arrival"}
