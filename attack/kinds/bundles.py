@@ -148,7 +148,9 @@ class Cases:
             text = str(error)
             if "\n" in text.strip():
                 return Outcome("message", f"{refusal} of several lines")
-            if name := unnamed(draft, text):
+            # A step that gave numbers that are not finite is named itself, not where they arose.
+            of_figures = isinstance(error, StepRefusedError)
+            if not of_figures and (name := unnamed(draft, text)):
                 return Outcome("message", f"{refusal} does not name {name}: {text[:60]}")
         more = self._peak.end()
         if more > allowed:
