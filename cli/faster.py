@@ -38,13 +38,14 @@ def tell_faster(bundle: str, report: dict[str, Any]) -> None:
 
 
 def _command(bundle: str) -> str | None:
-    """Return the command that compiles the bundle; None where there is no compiler."""
-    from edgefold.export.native.toolchain.compilers import find_compiler
+    """Return the command that compiles the bundle; None where this machine cannot compile it."""
     from edgefold.runtime.sensors.shipped_bundle import word_of
 
-    try:
+    try:  # the Debian package has no edgefold.export
+        from edgefold.export.native.toolchain.compilers import find_compiler
+
         find_compiler()
-    except BackendError:
+    except (BackendError, ModuleNotFoundError):
         return None
     build = f"edgefold build {word_of(bundle)}"
     return build if find_spec("onnx") else f"{install_extra('build')} && {build}"

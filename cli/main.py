@@ -155,7 +155,11 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         if package == "edgefold":
-            return f"this installation has no {error.name}; install edgefold again."
+            return (
+                f"this installation has no {error.name}. The Debian package holds what a device "
+                "needs, without training, export and build; a wheel in a virtual environment has "
+                "them all."
+            )
         extra = _EXTRAS.get(package, "train")
         return f"{package} is not installed; {install_extra(extra)} installs it."
     if isinstance(error, OSError) and error.strerror:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from edgefold.cli.doctor import backends
 from edgefold.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -41,3 +43,49 @@ def test_the_units_of_the_package_run_its_program_and_read_its_options(unit: Pat
             "EnvironmentFile=-/etc/default/edgefold-%i",
         ]
         assert start.startswith("/usr/bin/edgefold run ") and start.endswith(" $OPTIONS")
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("edgefold.export", "edgefold.train")):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from edgefold.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "run", "forecast"])
+def test_a_device_needs_neither_export_nor_training(command: str, tmp_path: Path) -> None:
+    """The Debian package leaves both out."""
+    table = tmp_path / "table.csv"
+    table.write_text("x,y\n" + "".join(f"{n / 10},{n % 7}\n" for n in range(40)))
+    words = {
+        "check": ["gp-tiny"],
+        "run": ["gp-tiny", "--input", str(table), "--output", str(tmp_path / "p.csv")],
+        "forecast": [str(table), "--out", str(tmp_path / "f.csv")],
+    }[command]
+    done = without_export(command, *words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_that_is_left_out_names_the_wheel() -> None:
+    done = without_export("build", "gp-tiny")
+    assert done.returncode == 6 and "a wheel in a virtual environment has them" in done.stderr
+
+
+def test_doctor_needs_no_export_where_a_library_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_levels_of_wheel", lambda processor: ["sensors x86-64-v3"])
+    monkeypatch.setitem(sys.modules, "edgefold.export.native.toolchain.compilers", None)
+    found = backends._compile("native")
+    assert found["version"] == "no compiler" and "sensors x86-64-v3" in found["detail"]
+
+
+def without_export(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of an installation without edgefold.export and edgefold.train."""
+    command = [sys.executable, "-c", WITHOUT, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

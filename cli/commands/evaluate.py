@@ -15,6 +15,7 @@ from edgefold.cli.files import require_writable, write_output, write_record
 from edgefold.cli.options.bundle_options import (
     add_json_argument,
     add_trust_arguments,
+    bundle_of,
     positive,
     require_trusted,
     seed,
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "folder",
-        type=Path,
+        type=lambda name: Path(bundle_of(name)),
         metavar="RUN_OR_BUNDLE",
         help="a training run (needs torch), or a bundle of a series (needs only the base install)",
     )

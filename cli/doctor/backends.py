@@ -226,7 +226,6 @@ def _compile(name: str) -> dict[str, Any]:
     """
     from ctypes import CDLL
 
-    from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.backends.native.processor import read_processor
 
@@ -238,9 +237,11 @@ def _compile(name: str) -> dict[str, Any]:
         "detail": f"{n_kept} built libraries for this processor"
         + (f"; the wheel's: {', '.join(levels)}" if levels else ""),
     }
-    try:
+    try:  # the Debian package has no edgefold.export
+        from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
+
         compiler = find_compiler()
-    except BackendError:
+    except (BackendError, ModuleNotFoundError):
         if n_kept or levels:
             return {"version": "no compiler", **facts}
         raise
