@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,9 +41,8 @@ def write_bundle(name: str, folder: Path, compares: bool) -> Path:
     torch.manual_seed(0)
     model = create_model(name).eval()
     bundle = folder / f"{name}-{'after' if compares else 'before'}"
-    with ExitStack() as stack:
-        if not compares:
-            stack.enter_context(patch.object(portable, "compared", lambda graph: graph))
+    as_it_was = patch.object(portable, "compared", lambda graph: graph)
+    with nullcontext() if compares else as_it_was:
         export_bundle(model, {"name": "untrained"}, bundle, ExportConfig())
     return bundle
 

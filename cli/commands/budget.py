@@ -18,7 +18,7 @@ from edgefold.cli.files import require_kept, require_writable, write_record
 from edgefold.cli.options.bundle_options import (
     BUNDLE_HELP,
     add_json_argument,
-    bundle_of,
+    bundle_folder,
     byte_size,
     positive,
 )
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "bundles",
         nargs="*",
-        type=lambda name: Path(bundle_of(name)),
+        type=bundle_folder,
         metavar="BUNDLE",
         help=BUNDLE_HELP,
     )

@@ -15,7 +15,7 @@ from edgefold.cli.files import require_writable, write_output, write_record
 from edgefold.cli.options.bundle_options import (
     add_json_argument,
     add_trust_arguments,
-    bundle_of,
+    bundle_folder,
     positive,
     require_trusted,
     seed,
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "folder",
-        type=lambda name: Path(bundle_of(name)),
+        type=bundle_folder,
         metavar="RUN_OR_BUNDLE",
         help="a training run (needs torch), or a bundle of a series (needs only the base install)",
     )

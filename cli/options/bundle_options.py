@@ -184,6 +184,11 @@ def bundle_of(name: str) -> str:
     return str(shipped_bundle(name)) if name in SHIPPED and not Path(name).exists() else name
 
 
+def bundle_folder(name: str) -> Path:
+    """Return the folder of a bundle, as `bundle_of` does, as a path."""
+    return Path(bundle_of(name))
+
+
 def add_bundle_argument(parser: argparse.ArgumentParser) -> None:
     """Declare the argument BUNDLE, the folder of a bundle."""
     parser.add_argument("bundle", metavar="BUNDLE", type=bundle_of, help=BUNDLE_HELP)

@@ -53,7 +53,7 @@ class NodeWriter:
     """
 
     def __init__(self, model: onnx.ModelProto):
-        self._graph = model.graph
+        self._model, self._graph = model, model.graph
         self.nodes: list[NodeProto] = []
         self._names = {name for node in model.graph.node for name in node.output}
         self._names |= {value.name for value in (*model.graph.input, *model.graph.initializer)}
@@ -102,10 +102,20 @@ class NodeWriter:
         self._names.add(f"{output}_{number}")
         return f"{output}_{number}"
 
-    def finish(self) -> None:
-        """Put the nodes into the graph in place of its own."""
-        del self._graph.node[:]
-        self._graph.node.extend(self.nodes)
+    def finish(self) -> onnx.ModelProto:
+        """Put the nodes into the graph in place of its own; return the model, checked again.
+
+        Constants that nothing reads any more are dropped.
+        """
+        graph = self._graph
+        del graph.node[:], graph.value_info[:]
+        graph.node.extend(self.nodes)
+        used = {name for node in self.nodes for name in node.input}
+        used |= {output.name for output in graph.output}
+        kept = [tensor for tensor in graph.initializer if tensor.name in used]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        return checked(self._model)
 
 
 class _Extremes:
@@ -224,9 +234,7 @@ def compared(model: onnx.ModelProto) -> onnx.ModelProto:
             extremes.writer.keep(node)
     if len(extremes.writer.nodes) == n_nodes:
         return model
-    extremes.writer.finish()
-    del changed.graph.value_info[:]
-    return checked(changed)
+    return extremes.writer.finish()
 
 
 def _has_nan(array: Array) -> bool:

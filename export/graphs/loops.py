@@ -23,7 +23,6 @@ from edgefold.export.graphs.comparisons import NodeWriter
 from edgefold.export.graphs.recurrences import RECURRENT, write_one_time
 from edgefold.export.graphs.static_graph import (
     attribute,
-    checked,
     constants_of,
     dtypes_of,
     shapes_of,
@@ -116,10 +115,4 @@ def without_loops(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in unroller.nodes:
         if not unroller.written(node):
             unroller.writer.keep(node)
-    unroller.writer.finish()
-    del changed.graph.value_info[:]
-    used = {name for node in changed.graph.node for name in node.input}
-    kept = [tensor for tensor in changed.graph.initializer if tensor.name in used]
-    del changed.graph.initializer[:]
-    changed.graph.initializer.extend(kept)
-    return checked(changed)
+    return unroller.writer.finish()

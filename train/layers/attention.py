@@ -105,7 +105,23 @@ class LayerNorm(nn.Module):
         return normal * broadcast_like(self.weight, x) + broadcast_like(self.bias, x)
 
 
-class FeedForward(nn.Module):
+class PreNormLayer(nn.Module):
+    """Normalises its input x by `norm`; a base class of layers with a residual connection."""
+
+    norm: LayerNorm
+    residual: Residual
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Return what is added to the output for rows x: x, or x normalised."""
+        return self.norm(x) if self.residual == "normalised" else x
+
+    def added(self, x: Tensor, *context: Tensor) -> Tensor:
+        """Return the output for rows x, and a context if the layer reads one, with the residual."""
+        output: Tensor = self(x, *context)
+        return self.kept(x) + output
+
+
+class FeedForward(PreNormLayer):
     """Computes a pre-norm GEGLU of rows (Shazeer 2020, eq. 6): D -> 2 x hidden -> D.
 
     `hidden` is 128 as published.
@@ -121,7 +137,7 @@ class FeedForward(nn.Module):
         residual: Residual = "input",
     ):
         super().__init__()
-        self.residual: Residual = residual
+        self.residual = residual
         self.norm = LayerNorm(width, stack)
         self.up = Linear(width, 2 * hidden, stack=stack)
         self.down = Linear(hidden, width, stack=stack)
@@ -129,14 +145,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.up(self.norm(x)).chunk(2, dim=-1)
         return self.down(value * F.gelu(gate))
-
-    def kept(self, x: Tensor) -> Tensor:
-        """Return what is added to the output: x, or x normalised."""
-        return self.norm(x) if self.residual == "normalised" else x
-
-    def added(self, x: Tensor) -> Tensor:
-        """Return the output for x, with the residual connection."""
-        return self.kept(x) + self(x)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -149,7 +157,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-2, -3).flatten(-2)
 
 
-class Attention(nn.Module):
+class Attention(PreNormLayer):
     """Attends from rows to a context with H heads, after normalising both (pre-norm).
 
     The layers q, k and v have no bias, the output layer has one. Queries and context have layer
@@ -175,7 +183,7 @@ class Attention(nn.Module):
     ):
         super().__init__()
         self.n_heads = n_heads
-        self.residual: Residual = residual
+        self.residual = residual
         self.reads: Reads = reads
         self.norm = LayerNorm(width, stack)
         self.context_norm = LayerNorm(width, stack) if cross else None
@@ -192,11 +200,17 @@ class Attention(nn.Module):
         q = split_heads(self.q(self.norm(x)), self.n_heads)
         return q / math.sqrt(q.shape[-1])
 
+    def read(self, context: Tensor) -> Tensor:
+        """Return the rows of a context in the form that keys and values are made of."""
+        if self.reads == "raw":
+            return context
+        norm = self.norm if self.context_norm is None else self.context_norm
+        normal: Tensor = norm(context)
+        return normal
+
     def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values of the rows of a context by head, each (..., H, rows, D/H)."""
-        if self.reads == "normalised":
-            norm = self.norm if self.context_norm is None else self.context_norm
-            context = norm(context)
+        context = self.read(context)
         return (
             split_heads(self.k(context), self.n_heads),
             split_heads(self.v(context), self.n_heads),
@@ -222,11 +236,3 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         return self.attend(self.queries(x), *self.keys_values(x if context is None else context))
-
-    def kept(self, x: Tensor) -> Tensor:
-        """Return what is added to the output for rows x: x, or x normalised."""
-        return self.norm(x) if self.residual == "normalised" else x
-
-    def added(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return the output for rows x, with the residual connection."""
-        return self.kept(x) + self(x, context)

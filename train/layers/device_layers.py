@@ -108,7 +108,8 @@ class ResidualNorm(nn.Module):
 
     def __init__(self, norm: LayerNorm, residual: Residual, dtype: torch.dtype, k: int = 0):
         super().__init__()
-        self.is_kept, self._norm = residual == "normalised", [norm]
+        self.is_kept = residual == "normalised"
+        self._norm = (norm,)  # a tuple, so that the trained norm is no part of this module
         for name in ("weight", "bias"):
             values = getattr(norm, name).double()
             own = rounded(values[k] if values.ndim == 2 else values, dtype)

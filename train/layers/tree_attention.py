@@ -308,7 +308,7 @@ class TreeAttention(nn.Module):
 
     def keys_values(self, nodes: Tensor) -> Tensor:
         """Return keys and values of nodes (..., D) side by side, (..., 2D)."""
-        read = nodes if self.attention.reads == "raw" else self.attention.norm(nodes)
+        read = self.attention.read(nodes)
         return torch.cat([self.attention.k(read), self.attention.v(read)], -1)
 
     def queries(self, hidden: Tensor) -> Tensor:
