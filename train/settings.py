@@ -50,6 +50,12 @@ def require_share(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value!r}, must be from 0 to below 1")
 
 
+PAPER_RECIPE: Final[Mapping[str, Any]] = {
+    **{"learning_rate": 5e-4, "warmup": 0, "clip_norm": None, "optimizer": "adam"},
+}
+"""Training of the papers' neural processes in terms of `FitConfig`: Adam at a rate of 5e-4 that
+falls as a cosine, without a warm-up and without clipping."""
+
 PAPER_TRAINING: Final[Mapping[str, Mapping[str, Any]]] = {
     "paper": {"steps": 100_000, "learning_rate": 5e-4}
 }

@@ -48,7 +48,7 @@ class FitConfig:
         batch: Number of training tasks that each process draws for a step.
         learning_rate: Highest learning rate of Adam.
         warmup: Number of first steps in which the learning rate rises.
-        clip_norm: Norm to which a larger gradient is shortened.
+        clip_norm: Norm to which a larger gradient is shortened; None to shorten none.
         seed: Seed of the batches and of the other random numbers of a training.
         threads: Number of CPU threads of torch.
         log_every: Number of steps between two lines of history.jsonl.
@@ -61,7 +61,7 @@ class FitConfig:
     batch: int = 16
     learning_rate: float = 1e-3
     warmup: int = 200
-    clip_norm: float = 1.0
+    clip_norm: float | None = 1.0
     seed: int = 0
     threads: int = 1
     log_every: int = 50
@@ -315,7 +315,8 @@ class _Training:
         loss = loss_of(batch.to(self.process.device))
         optimizer.zero_grad(set_to_none=True)
         self.process.backward(loss)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        most = math.inf if self.config.clip_norm is None else self.config.clip_norm
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), most)
         if not torch.isfinite(norm):
             raise TrainingError(
                 f"the gradient is not finite at step {step}; lower --learning-rate, then resume "

@@ -16,7 +16,7 @@ from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
     from edgefold.train.contract import StreamingModel
-    from edgefold.train.tasks.contract import Task
+    from edgefold.train.tasks.contract import Recipe, Task
     from edgefold.train.training_loop import FitConfig
 
 EXAMPLES = (
@@ -114,6 +114,14 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
     )
+    has_recipe = named is None or named.recipe is not None
+    if has_recipe:
+        fit.add_argument(
+            "--recipe",
+            choices=("own", "paper"),
+            help="paper: batches, optimizer, schedule and steps of the papers on this task "
+            "(default: paper with the preset paper, else own); options beside it still count",
+        )
     describe_models(parser, words)
     if named:
         parser.description = named.about or parser.description
@@ -161,11 +169,16 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.train.training_loop import fit
 
     checkpoint = _kept(args) if args.resume else None
+    recipe = None if checkpoint else recipe_of(args, task_class(args.task))
+    for name, value in recipe.options.items() if recipe else ():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     options = task_options(task_class(args.task), args)
     task = create_task(args.task, options, checkpoint and checkpoint["task"])
     if not checkpoint:
         args.model = args.model or task.default_model
-    config = fit_config(args, task.training, checkpoint)
+    defaults = {**task.training, **(recipe.training if recipe else {})}
+    config = fit_config(args, defaults, checkpoint)
     torch.manual_seed(config.seed)
     model = build_model(args, task, checkpoint)
     if not (checkpoint or args.optimizer or any(True for _ in hidden_matrices(model))):
@@ -186,6 +199,13 @@ def run(args: argparse.Namespace) -> int:
     with blamed("training", args.task, args.model):
         finished = fit(model, task, config, args.out, command, args.resume, say)
     return _report(args, finished)
+
+
+def recipe_of(args: argparse.Namespace, task: type[Task]) -> Recipe | None:
+    """Return the papers' training that a new run follows, by --recipe or by the preset `paper`."""
+    asked = getattr(args, "recipe", None)
+    follows = asked == "paper" if asked else args.preset == "paper"
+    return task.recipe if follows else None
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:

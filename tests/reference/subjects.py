@@ -19,12 +19,6 @@ SMALL = {
     **{"n_encoder_layers": 2, "order": "axis"},
 }
 """Sizes; a model takes those that its settings have."""
-OTHERS = {
-    "cmanp": {
-        **{"embedding": "mlp", "latents": "normal", "query_gain": 1.0, "residual": "normalised"}
-    }
-}
-"""Settings by which a model is the published one where its preset `paper` is not."""
 B, M = 3, 7
 
 
@@ -34,7 +28,7 @@ def published(name: str) -> StreamingModel:
     of: Any = model_class(name)
     paper = of.presets["paper"]
     known = {field.name for field in fields(paper)}
-    sizes = {key: size for key, size in SMALL.items() if key in known} | OTHERS.get(name, {})
+    sizes = {key: size for key, size in SMALL.items() if key in known}
     model: StreamingModel = of(replace(paper, **sizes)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():

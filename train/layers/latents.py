@@ -6,9 +6,9 @@ number of streams, M of targets, X of inputs, H of heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,15 @@ class LatentsConfig(SizedConfig):
             tied=cross and self.latents == "inducing",
             residual=self.residual,
         )
+
+
+PUBLISHED_FORM: Final[Mapping[str, Any]] = {
+    "embedding": "mlp",
+    "latents": "normal",
+    "query_gain": 1.0,
+    "residual": "normalised",
+}
+"""Settings by which a model is the one of the published code (Feng et al. 2023, 2024)."""
 
 
 @torch.no_grad()

@@ -42,6 +42,19 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """Holds how a paper trains on a task, for `edgefold train --recipe`.
+
+    Attributes:
+        training: Settings of `FitConfig`.
+        options: Options of the task by name, which a user may still change.
+    """
+
+    training: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """Holds the points of one stream from its reset on, in the caller's units.
 
@@ -82,6 +95,7 @@ class Task:
         name: Name of the task, stored with every run.
         n_inputs, n_outputs: X and Y, the numbers of inputs and outputs of a model for the task.
         training: Defaults of `FitConfig` that suit the task.
+        recipe: The papers' training on the task; None where no paper trains on it.
         model_settings: Settings of the model that suit the task, where the model has them.
         default_model: Name of the model that is trained unless another is asked for; where it is
             empty, `DEFAULT` of `edgefold.train.models.registry`.
@@ -102,6 +116,7 @@ class Task:
     n_outputs: int = 1
     n_features: int = 0
     training: ClassVar[Mapping[str, Any]] = {}
+    recipe: ClassVar[Recipe | None] = None
     model_settings: Mapping[str, Any] = {}
     default_model: ClassVar[str] = ""
     prediction: ClassVar[str] = ""

@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
+from edgefold.train.settings import PAPER_RECIPE
 from edgefold.train.tasks.contract import (
     N_CALIBRATED,
     Episode,
+    Recipe,
     Score,
     Task,
     TaskStreams,
     episode_of,
     mean_score,
+    options_of,
 )
 
 Kernel = Literal["rbf", "matern52"]
+Draws = Literal["function", "batch"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 NOISE_STD = 0.02
 LONG = 512
@@ -75,18 +80,31 @@ def draw_functions(
     return x.float(), (factor @ white).float()
 
 
+@dataclass(frozen=True, slots=True)
+class GpOptions:
+    """Holds the options of `edgefold train gp`."""
+
+    draws: Draws | None = option(
+        "how many context points a function gets in training: drawn for each function, with 48 "
+        "targets, or with the number of targets once a batch, as in the papers (function)"
+    )
+
+
 class GpTask(Task):
     """Draws random functions of Gaussian processes: endless training batches, and the papers' test.
 
     Args:
         n_context: Most context points of a training task.
         n_targets: Number of targets of a training task.
+        draws: Whether the number of context points is drawn for each "function", with all
+            `n_targets`, or the numbers of both once a "batch", as in the papers.
     """
 
     name = "gp"
     about = "Learn the papers' one-dimensional regression, on functions of a Gaussian process."
     n_inputs = 1
     n_outputs = 1
+    option_class = GpOptions
     training: ClassVar[Mapping[str, Any]] = {
         "steps": 10_000,
         "batch": 16,
@@ -94,23 +112,29 @@ class GpTask(Task):
         "learning_rate": 2e-3,
         "threads": 2,
     }
+    recipe = Recipe({**PAPER_RECIPE, "steps": 100_000, "batch": 16}, {"draws": "batch"})
 
-    def __init__(self, n_context: int = 46, n_targets: int = 48):
+    def __init__(self, n_context: int = 46, n_targets: int = 48, draws: Draws = "function"):
         self.n_context = n_context
         self.n_targets = n_targets
+        self.draws = draws
 
     def describe(self) -> dict[str, Any]:
         """Return name and sizes of the task; x and y are used without scaling."""
-        return {"name": self.name, "n_context": self.n_context, "n_targets": self.n_targets}
+        sizes = {"n_context": self.n_context, "n_targets": self.n_targets}
+        return {"name": self.name, **sizes, "draws": self.draws}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
         """Draw a batch of RBF functions: N context points, from 3 on, and all targets of each.
 
-        The papers draw N and a number of targets once a batch. Here each task has its own N, and
-        always all `n_targets`: a model's latents cost the same however few there are, and more
-        targets teach more in a step. One task in 32 has fewer than 3 context points, so that the
-        model also learns what to predict before it knows anything.
+        The papers draw N and a number of targets once a batch, as `draws` "batch" does: a batch of
+        `evaluation_batch`. With "function" each task has its own N, and always all `n_targets`: a
+        model's latents cost the same however few there are, and more targets teach more in a step.
+        One task in 32 has fewer than 3 context points, so that the model also learns what to
+        predict before it knows anything.
         """
+        if self.draws == "batch":
+            return self.evaluation_batch(n_tasks, "rbf", generator)
         n_context = torch.randint(3, self.n_context + 1, (n_tasks, 1), generator=generator)
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
         few = torch.randint(0, 3, (n_tasks, 1), generator=generator)
@@ -131,8 +155,11 @@ class GpTask(Task):
         return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
 
     @classmethod
-    def from_options(cls, args: Any, kept: dict[str, Any] | None = None) -> GpTask:
-        return cls(kept["n_context"], kept["n_targets"]) if kept else cls()
+    def from_options(cls, args: GpOptions, kept: dict[str, Any] | None = None) -> GpTask:
+        # A run of before the option has no `draws`.
+        named = options_of(args, ["draws"], kept and {"draws": "function", **kept})
+        sizes = {name: kept[name] for name in ("n_context", "n_targets")} if kept else {}
+        return cls(**sizes, **named)
 
     def evaluate(
         self, model: StreamingModel, n_batches: int, seed: int, names: tuple[str, str]

@@ -54,7 +54,7 @@ from edgefold.train.layers.device_layers import (
     normalise,
     scaled,
 )
-from edgefold.train.layers.latents import LatentsConfig, first_latents
+from edgefold.train.layers.latents import PUBLISHED_FORM, LatentsConfig, first_latents
 from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
 from edgefold.train.published import Published, as_published
@@ -82,7 +82,7 @@ class LbanpConfig(LatentsConfig):
 
 PRESETS = {
     "small": LbanpConfig(n_blocks=3, n_latents=32),
-    "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0, residual="normalised"),
+    "paper": LbanpConfig(**PUBLISHED_FORM),
 }
 """Settings by name: `paper` has the published size, 792,514 parameters, and the published
 initialisation; `small` trains on two cores in minutes."""

@@ -45,11 +45,12 @@ from edgefold.train.layers.device_layers import (
     normalise,
 )
 from edgefold.train.layers.embeddings import embedding_on_device
-from edgefold.train.layers.latents import LatentsConfig, first_latents
+from edgefold.train.layers.latents import PUBLISHED_FORM, LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import GaussianOutput
 from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.running_latents import RunningLatentsModel, RunningLatentsOnDevice
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.forgetting_attention import (
     ForgettingAttentionOnDevice,
     aged,
@@ -84,21 +85,22 @@ class CmanpConfig(LatentsConfig):
 PRESETS = {
     "small": CmanpConfig(n_blocks=3, n_latents=32),
     "medium": CmanpConfig(n_blocks=3, n_latents=64),
-    "paper": CmanpConfig(),
+    "large": CmanpConfig(),
+    "paper": CmanpConfig(**PUBLISHED_FORM),
     "tiny": CmanpConfig(n_blocks=1, n_latents=24, width=32, n_heads=2, feedforward=48),
-    "plain": CmanpConfig(
-        n_blocks=3, n_latents=32, embedding="mlp", latents="normal", query_gain=1.0
-    ),
+    "plain": CmanpConfig(n_blocks=3, n_latents=32, **PUBLISHED_FORM),
     "forgetting": CmanpConfig(n_blocks=3, n_latents=32, half_lives=(50.0, 500.0, 5000.0, 0.0)),
 }
-"""Settings by name: `paper` is the published size; `small` trains on two cores in minutes; `medium`
-has twice its latents and better scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one
-block with many latents was better than two with fewer: docs/training.md); `plain` is `small` with
-the paper's embedder and initialisation, for comparison: it learns far slower; `forgetting` is
-`small` for streams that change: a quarter of its latents forgets nothing."""
+"""Settings by name: `paper` is the published model; `large` has its size and the settings of
+`small`, which trains on two cores in minutes; `medium` has twice the latents of `small` and better
+scores; `tiny`, as C, fits a microcontroller with 64 KB of RAM (one block with many latents was
+better than two with fewer: docs/training.md); `plain` is the published model at the size of
+`small`, for comparison; `forgetting` is `small` for streams that change: a quarter of its latents
+forgets nothing."""
 TRAINING = {
     "medium": {"steps": 40_000, "optimizer": "muon"},
-    "paper": {"steps": 100_000},
+    "large": {"steps": 100_000},
+    **PAPER_TRAINING,
     "tiny": {"learning_rate": 4e-3},
     "plain": {"learning_rate": 5e-4},
 }

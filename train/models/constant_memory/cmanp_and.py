@@ -24,9 +24,11 @@ from edgefold.train.contract import (
     initial_state_for,
 )
 from edgefold.train.layers.joint_head import TargetAttention
+from edgefold.train.layers.latents import PUBLISHED_FORM
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, CmanpOnDevice
 from edgefold.train.models.latents_model import JointLatentsModel
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import PAPER_TRAINING
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +46,21 @@ class CmanpAndConfig(CmanpConfig):
 class CmanpAnd(JointLatentsModel, Cmanp):
     """Predicts blocks of targets jointly, with the state and cache of `Cmanp`.
 
-    The preset `paper` has 1,435,605 parameters, and 1,452,373 with the published embedder ("mlp").
-    The authors' 1,460,951 hold the predictor of the plain CMANP too (8,578), which their CMANP-AND
-    has but does not use.
+    The preset `paper` has 1,452,373 parameters. The authors' 1,460,951 hold the predictor of the
+    plain CMANP too (8,578), which their CMANP-AND has but does not use.
     """
 
     name = "cmanp-and"
     presets: ClassVar[Mapping[str, CmanpConfig]] = {
         "small": CmanpAndConfig(n_blocks=3, n_latents=32),
         "medium": CmanpAndConfig(n_blocks=3, n_latents=64),
-        "paper": CmanpAndConfig(),
+        "large": CmanpAndConfig(),
+        "paper": CmanpAndConfig(**PUBLISHED_FORM),
     }
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "medium": {"steps": 40_000, "optimizer": "muon"},
-        "paper": {"steps": 100_000},
+        "large": {"steps": 100_000},
+        **PAPER_TRAINING,
     }
     published: ClassVar[Published] = as_published(
         {"CMANP-AND": (1.48, 0.96)}, {"CMANP-AND": (6.31, 6.96, 7.15, 1.48, 1.19)}
