@@ -20,7 +20,7 @@ def questions() -> dict[str, tuple[str, str]]:
         tree = ast.parse(path.read_text())
         line = (ast.get_docstring(tree) or "").partition("\n")[0]
         runs = any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body)
-        listed = path.parent != HERE or path.stem == "tables"
+        listed = path.parent != HERE or path.stem in ("tables", "tables_of_papers")
         if runs and listed and not line.startswith("Child"):
             parts = path.relative_to(HERE.parent).with_suffix("").parts
             named[path.stem] = ".".join(parts), line

@@ -2,6 +2,7 @@
 
     benchmarks/records/*.json ──> docs/results.md
                               ├─> README.md, between <!-- results:start --> and <!-- results:end -->
+                              ├─> docs/papers.md, from benchmarks/records/papers/
                               └─> `PAGES`, between <!-- budget:start --> and ... :end -->
 
 Nothing is measured here and no figure is written by hand; a record that is missing leaves its
@@ -40,6 +41,10 @@ from benchmarks.native.native_host_tables import (
 from benchmarks.native.native_sizes_table import native_sizes
 from benchmarks.native.native_table import native_rows
 from benchmarks.numenta.sensor_nab_table import sensor_nab
+from benchmarks.papers.papers_page import page as papers_page
+from benchmarks.papers.papers_page import records_of
+from benchmarks.papers.papers_plots import draw_curves
+from benchmarks.papers.published_tables import TABLES as PUBLISHED_TABLES
 from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensors.sensor_cost_table import sensor_cost
@@ -55,6 +60,7 @@ from benchmarks.usage.silero_table import silero
 from benchmarks.usage.wheel_table import wheel
 
 RESULTS = ROOT / "docs" / "results.md"
+PAPERS = ROOT / "docs" / "papers.md"
 README = ROOT / "README.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 PAGES = {
@@ -236,6 +242,11 @@ def main() -> None:
         from benchmarks.models.family_plots import draw_pareto  # matplotlib is slow to import
 
         draw_pareto(families, records["quality"]["data"], PICTURES / "pareto.png")
+    for name in PUBLISHED_TABLES:
+        found = records_of(name, RECORDS / "papers")
+        draw_curves(name, found, PICTURES / f"papers-{name}.png")
+    marks = "<!-- papers:start -->", "<!-- papers:end -->"
+    PAPERS.write_text(with_block(PAPERS.read_text(), papers_page(), marks))
     for name, path in PAGES.items():
         path.write_text(page_of(name, path.read_text(), records))
     if README.exists():

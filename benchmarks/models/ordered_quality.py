@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models.quality import edgefold
+from benchmarks.models.trainings import edgefold
 from benchmarks.record import (
     Requirement,
     arguments,

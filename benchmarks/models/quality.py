@@ -1,5 +1,7 @@
 """How good is each model after the same training, compared with the papers' columns?
 
+`python -m benchmarks.tables_of_papers` trains as the papers do; here all models have one schedule.
+
     each model, seed ──> edgefold train (resumes) ──> edgefold evaluate ──> one record in
                          runs/quality/...                                   records/quality/
     all records of the budget ──> records/quality.json: a table, and the order of the models
@@ -11,15 +13,10 @@ is not run again (--fresh does). After Ctrl-C the same command goes on where it 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import stdev
@@ -27,6 +24,7 @@ from typing import Any
 
 from benchmarks.models.quality_papers import ALIKE, ALIKE_NATS, order, published
 from benchmarks.models.quality_table import papers_task
+from benchmarks.models.trainings import evaluated, execute_all, recorded, resumed
 from benchmarks.record import (
     RECORDS,
     ROOT,
@@ -35,11 +33,8 @@ from benchmarks.record import (
     arguments,
     conditions,
     finish,
-    progress,
-    write_record,
 )
 from benchmarks.tables import as_text
-from edgefold.runtime.series.durations import duration
 from edgefold.train.models.registry import learners, model_class
 
 QUESTION = "How good is each model after the same training?"
@@ -47,8 +42,6 @@ TASKS = {"gp": ("gp",), "digits": ("images", "--source", "digits")}
 """Words given to `edgefold train`, by the name that records have."""
 SURE = 2.0
 """Standard errors of a difference that chance may make."""
-PAUSE_S = 60.0
-"""Between two lines on the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +57,9 @@ BUDGETS = {
     "smoke": Budget(2, 1, 2),
     "tiny": Budget(1_000, 100, 300),
     "small": Budget(5_000, 250, 1_000),
-    "paper": Budget(100_000, 1_000, 3_000),
 }
 LEARNING_RATE = 1e-3
-"""Adam's, after a linear warm-up and before a cosine to 0. The papers' is 5e-4, without warm-up."""
+"""Adam's, after a linear warm-up and before a cosine to 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +77,11 @@ class Run:
         """Name of its record and its folder."""
         return f"{self.task}-{self.model}-{self.preset}-{self.budget}-{self.seed}"
 
+    @property
+    def n_steps(self) -> int:
+        """Steps of the optimiser."""
+        return BUDGETS[self.budget].steps
+
     def training(self, folder: Path) -> list[str]:
         """The command that trains it, or goes on."""
         budget = BUDGETS[self.budget]
@@ -101,133 +98,16 @@ class Run:
             "out": folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder,
         }
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        resume = ["--resume"] * (folder / "config.json").exists()
-        return ["train", *TASKS[self.task], *words, *resume]
+        return ["train", *TASKS[self.task], *words, *resumed(folder)]
 
+    def score(self, folder: Path, log: Path) -> Record:
+        """Return the log-likelihoods of `edgefold evaluate`."""
+        return evaluated(folder, BUDGETS[self.budget].n_batches, log)
 
-def edgefold(words: Sequence[str], log: Path | None = None) -> None:
-    """One command of the product in a process of its own, with one thread.
-
-    Raises:
-        CalledProcessError: It failed; `log`, or stderr without one, has what it wrote.
-    """
-    single = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with log.open("a") if log else nullcontext(sys.stderr) as out:
-        subprocess.run(
-            [sys.executable, "-m", "edgefold.cli.main", *words],
-            cwd=ROOT,
-            env={**os.environ, **single},
-            stdout=out,
-            stderr=out,
-            check=True,
-        )
-
-
-def execute(run: Run, runs: Path, records: Path) -> Record:
-    """Train, evaluate and record one run.
-
-    Raises:
-        CalledProcessError: A command failed, or training was stopped before its last step.
-    """
-    folder, steps = runs / run.name, BUDGETS[run.budget].steps
-    folder.mkdir(parents=True, exist_ok=True)
-    log, scores, before = folder / "log.txt", folder / "scores.json", conditions()
-    command = run.training(folder)
-    edgefold(command, log)
-    if steps_done(folder) < steps:
-        raise subprocess.CalledProcessError(1, command)
-    n_batches = str(BUDGETS[run.budget].n_batches)
-    evaluation = ["evaluate", str(folder), "--batches", n_batches, "--threads", "1"]
-    edgefold([*evaluation, "--json", str(scores)], log)
-    found = json.loads(scores.read_text())
-    record = {
-        **asdict(run),
-        "budget_of": asdict(BUDGETS[run.budget]),
-        "learning_rate": LEARNING_RATE,
-        "n_parameters": model_size(folder),
-        "conditions": {**before, "commit": commit()},
-        "training": found["run"]["training"],
-        "scores": found["scores"],
-    }
-    write_record(records / f"{run.name}.json", record)
-    return record
-
-
-def commit() -> str:
-    """The code's commit, with `-dirty` where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or "unknown"
-
-
-def model_size(folder: Path) -> int:
-    """Parameters of a trained model."""
-    from edgefold.train.checkpoints import load_model
-
-    return sum(weights.numel() for weights in load_model(folder)[0].parameters())
-
-
-def steps_done(folder: Path) -> int:
-    """Optimiser steps that a run's last line of history tells of."""
-    try:
-        lines = (folder / "history.jsonl").read_text().splitlines()
-        return int(json.loads(lines[-1])["step"])
-    except (OSError, IndexError, ValueError, KeyError):  # not begun, or a line half written
-        return 0
-
-
-def recorded(wanted: Sequence[Run], records: Path) -> dict[str, Record]:
-    """Records that exist, by run."""
-    paths = {run.name: records / f"{run.name}.json" for run in wanted}
-    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
-
-
-class Progress:
-    """Tells how much is done and how long the rest takes, from the steps of all runs."""
-
-    def __init__(self, waiting: Sequence[Run], runs: Path):
-        self.waiting, self.runs = waiting, runs
-        self.total = sum(BUDGETS[run.budget].steps for run in waiting)
-        self.before, self.started_s = self.steps(), time.monotonic()
-
-    def steps(self) -> int:
-        """Steps of all runs together."""
-        return sum(steps_done(self.runs / run.name) for run in self.waiting)
-
-    def line(self, n_done: int) -> str:
-        """One line for the terminal."""
-        steps = self.steps()
-        lasted_s, new = time.monotonic() - self.started_s, steps - self.before
-        left = f"about {duration(lasted_s / new * (self.total - steps))} left" if new else ""
-        told = f"{n_done} of {len(self.waiting)} runs, {steps:,} of {self.total:,} steps"
-        return f"{told}  {left}"
-
-
-def execute_all(waiting: Sequence[Run], runs: Path, records: Path, n_jobs: int) -> list[str]:
-    """Run what waits; returns the names of runs that failed.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, once the trainings, which got it too, have saved and ended.
-    """
-    failed, progressing = [], Progress(waiting, runs)
-    with ThreadPoolExecutor(n_jobs) as pool:
-        futures = {pool.submit(execute, run, runs, records): run for run in waiting}
-        left = set(futures)
-        try:
-            while left:
-                try:
-                    done = {next(as_completed(left, timeout=PAUSE_S))}
-                except TimeoutError:
-                    done = set()
-                left -= done
-                for future in done:
-                    if future.exception():
-                        failed.append(futures[future].name)
-                progress(progressing.line(len(waiting) - len(left)), last=not left)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return failed
+    def facts(self) -> Record:
+        """Return what the record tells of the run."""
+        budget = asdict(BUDGETS[self.budget])
+        return {**asdict(self), "budget_of": budget, "learning_rate": LEARNING_RATE}
 
 
 def requirements(records: Sequence[Record], task: str) -> list[Requirement]:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models.quality import BUDGETS, Run, preset_of, recorded, requirements, steps_done
+from benchmarks.models.quality import BUDGETS, Run, preset_of, requirements
 from benchmarks.models.quality_papers import ORDER, order, published
 from benchmarks.models.quality_table import COLUMNS, quality
+from benchmarks.models.trainings import recorded, steps_done
 
 
 def record(model: str, rbf: float, seed: int = 0) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from edgefold.runtime.errors import TrainingError
 from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
-from edgefold.train.tasks.contract import Task, hits
+from edgefold.train.settings import PAPER_RECIPE
+from edgefold.train.tasks.contract import Recipe, Task, hits
 
 N_DIGITS, BOS, EOS, N_CLASSES = 10, 10, 11, 12
 EVALUATION_BATCH = 32
@@ -56,6 +57,7 @@ class CopyTask(Task):
         "optimizer": "muon",
         "threads": 1,
     }
+    recipe = Recipe({**PAPER_RECIPE, "steps": 100_000, "batch": 16})  # the paper states no steps
     # The paper's models here are single modules: no encoder in front of tree cross attention.
     prediction = "categorical"
     model_settings: Mapping[str, Any] = {

@@ -9,20 +9,34 @@
 x is the point, y the reward of all five arms. A device sees the reward of the arm that it chose and
 nothing else: the other four are filled with standard normal numbers, as the papers do. Rewards have
 the noise of the code that made the papers' tables (std 0.05, and 0.01 of a large one); their text
-says 0.01 for all. Training differs from the published recipe in the number of context points, which
-is 512 there: a device begins with none, and most of its regret comes from the first steps.
+says 0.01 for all.
+
+Training, with the option `draws`:
+
+    device    our own: N log-uniform from 0 to 511, because a device begins with no point, and most
+              of its regret comes from the first steps; a point shows one arm in half the problems
+    full      the papers': 512 context points, each of whose 5 rewards is hidden with chance 1/2
+
+The papers' text draws 8 new problems in each step, and so does "full". The code of their baselines
+(Nguyen & Grover 2022) draws 8 problems once, trains on these alone, and scores the context points
+as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
-from edgefold.train.tasks.contract import Task
+from edgefold.train.settings import PAPER_RECIPE
+from edgefold.train.tasks.contract import Recipe, Task, options_of
+
+Draws = Literal["device", "full"]
 
 N_ARMS = 5
 MEANS = (1.2, 1.0, 1.0, 1.0, 1.0)
@@ -77,8 +91,22 @@ def hide_other_rewards(rewards: Tensor, arm: Tensor, generator: torch.Generator)
     return torch.where(arm[..., None] == torch.arange(N_ARMS), rewards, noise)
 
 
+@dataclass(frozen=True, slots=True)
+class WheelOptions:
+    """Holds the options of `edgefold train wheel`."""
+
+    draws: Draws | None = option(
+        "context points of training: as a device sees them, from none on, or 512, each reward "
+        "hidden with chance 1/2, as in the papers (device)"
+    )
+
+
 class WheelTask(Task):
-    """Draws endless wheel problems, each with a delta from U(0, 1)."""
+    """Draws endless wheel problems, each with a delta from U(0, 1).
+
+    Args:
+        draws: Context points of training, "device" or "full", as the module describes them.
+    """
 
     name = "wheel"
     about = """\
@@ -95,6 +123,8 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         "optimizer": "muon",
         "learning_rate": 2e-3,
     }
+    option_class = WheelOptions
+    recipe = Recipe({**PAPER_RECIPE, "steps": 100_000, "batch": 8}, {"draws": "full"})
     model_settings: Mapping[str, Any] = {
         "width": 16,
         "n_heads": 1,
@@ -104,10 +134,19 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         "input_high": 1.0,
     }
 
+    def __init__(self, draws: Draws = "device"):
+        self.draws = draws
+
+    @classmethod
+    def from_options(cls, args: WheelOptions, kept: dict[str, Any] | None = None) -> WheelTask:
+        # A run of before the option has no `draws`.
+        return cls(**options_of(args, ["draws"], kept and {"draws": "device", **kept}))
+
     def describe(self) -> dict[str, Any]:
         """Return name and scaling: points are not scaled, rewards are divided by `Y_SCALE`."""
         return {
             "name": self.name,
+            "draws": self.draws,
             "x_shift": [0.0] * 2,
             "x_scale": [1.0] * 2,
             "y_shift": [0.0] * N_ARMS,
@@ -121,6 +160,8 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         device; in the others it shows all five. The arm is drawn without a look at delta, so that
         the choice itself gives no information.
         """
+        if self.draws == "full":
+            return self._full_batch(n_tasks, generator)
         unit = torch.rand((), generator=generator)
         n = int((N_CONTEXT + 1) ** unit) - 1
         x = draw_points(n_tasks, n + N_TARGETS, generator)
@@ -130,4 +171,14 @@ exported bundle play: it queries, acts, and learns the reward of the arm that it
         one_alone = torch.rand(n_tasks, 1, 1, generator=generator) < 0.5
         context = rewards[:, :n]
         context = torch.where(one_alone, hide_other_rewards(context, arm, generator), context)
+        return Batch(x[:, :n], context / Y_SCALE, x[:, n:], rewards[:, n:] / Y_SCALE)
+
+    def _full_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
+        """Draw problems of 512 context points, whose rewards are hidden one by one."""
+        n = N_CONTEXT
+        x = draw_points(n_tasks, n + N_TARGETS, generator)
+        rewards = draw_rewards(x, torch.rand(n_tasks, 1, generator=generator), generator)
+        noise = torch.randn(n_tasks, n, N_ARMS, generator=generator)
+        hidden = torch.rand(n_tasks, n, N_ARMS, generator=generator) < 0.5
+        context = torch.where(hidden, noise, rewards[:, :n])
         return Batch(x[:, :n], context / Y_SCALE, x[:, n:], rewards[:, n:] / Y_SCALE)

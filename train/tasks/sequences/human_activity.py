@@ -29,7 +29,8 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.options import option
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
-from edgefold.train.tasks.contract import Task, hits
+from edgefold.train.settings import PAPER_RECIPE
+from edgefold.train.tasks.contract import Recipe, Task, hits
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/00196/ConfLongDemo_JSI.txt"
 TAGS = ("010-000-024-033", "010-000-030-096", "020-000-033-111", "020-000-032-221")
@@ -180,6 +181,7 @@ class HumanActivityTask(Task):
         "learning_rate": 5e-4,
         "threads": 1,
     }
+    recipe = Recipe({**PAPER_RECIPE, "steps": 100_000, "batch": 16})  # the paper states no steps
     prediction = "categorical"
     model_settings: Mapping[str, Any] = {
         "n_classes": N_ACTIVITIES + 1,

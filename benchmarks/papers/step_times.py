@@ -1,0 +1,96 @@
+"""How long a training step of each row of a table takes on this machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.papers.published_tables import TABLES, PublishedRow
+from benchmarks.record import progress, write_record
+from edgefold.devices.machine.machine import read_machine
+
+N_STEPS, MOST_S = 30, 20.0
+"""Steps that are measured, and seconds after which a row has enough of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Holds the median times of a table's steps, and what they were measured on.
+
+    Attributes:
+        machine: In words.
+        threads: Of the CPU.
+        step_s: Seconds of a step, by the row's slug.
+    """
+
+    machine: str
+    threads: int
+    step_s: dict[str, float]
+
+
+def path_of(table: str, folder: Path) -> Path:
+    """Return the place of a table's times."""
+    return folder / "times" / f"{table}.json"
+
+
+def read_times(table: str, folder: Path) -> StepTimes | None:
+    """Return the recorded times of a table, or None if there are none."""
+    path = path_of(table, folder)
+    return StepTimes(**json.loads(path.read_text())) if path.exists() else None
+
+
+def measure_steps(
+    table: str, rows: Sequence[PublishedRow], threads: int, folder: Path
+) -> StepTimes:
+    """Measure steps of the papers' training of each row, and record them beside older ones."""
+    import torch
+
+    from edgefold.train.training_loop import machine
+
+    torch.set_num_threads(threads)
+    before = read_times(table, folder)
+    step_s = {}
+    for row in rows:
+        step_s[row.slug] = median(step_times(table, row))
+        progress(f"{row.title}: {1e3 * step_s[row.slug]:.1f} ms a step")
+    where = f"{read_machine().cpu_model}, {machine()}"
+    if before is not None and (before.machine, before.threads) == (where, threads):
+        step_s = before.step_s | step_s
+    found = StepTimes(where, threads, step_s)
+    write_record(path_of(table, folder), asdict(found))
+    return found
+
+
+def step_times(table: str, row: PublishedRow) -> list[float]:
+    """Return seconds of some steps: batch, loss, gradients and Adam."""
+    import torch
+
+    from benchmarks.papers.paper_runs import preset_of
+    from edgefold.train.load import parse_settings
+    from edgefold.train.models.registry import accepted, create_model
+    from edgefold.train.tasks.registry import create_task, task_class
+
+    name = TABLES[table].task[0]
+    kind = task_class(name)
+    assert kind.recipe is not None
+    options = None if kind.option_class is None else kind.option_class(**kind.recipe.options)
+    task = create_task(name, options)
+    settings = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
+    settings = {**accepted(row.model, settings), **parse_settings(list(row.settings))}
+    model = create_model(row.model, settings, preset_of(row.model))
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters())
+    found: list[float] = []
+    while len(found) < N_STEPS and sum(found) < MOST_S:
+        start = time.perf_counter()
+        batch = task.training_batch(kind.recipe.training["batch"], generator)
+        loss = model.loss(batch, generator)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        found.append(time.perf_counter() - start)
+    return found[1:] or found
