@@ -41,6 +41,7 @@ from benchmarks.native.native_host_tables import (
 from benchmarks.native.native_sizes_table import native_sizes
 from benchmarks.native.native_table import native_rows
 from benchmarks.numenta.sensor_nab_table import sensor_nab
+from benchmarks.papers.departures_table import departures_table, effects
 from benchmarks.papers.papers_page import page as papers_page
 from benchmarks.papers.papers_page import records_of
 from benchmarks.papers.papers_plots import draw_curves
@@ -63,6 +64,7 @@ RESULTS = ROOT / "docs" / "results.md"
 PAPERS = ROOT / "docs" / "papers.md"
 README = ROOT / "README.md"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
+MODELS = ROOT / "docs" / "models.md"
 PAGES = {
     "memory_states": ROOT / "docs" / "budgets.md",
     "budget": ROOT / "docs" / "budgets.md",
@@ -70,6 +72,7 @@ PAGES = {
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
     "wheel": ROOT / "docs" / "tasks.md",
     "copy_task": ROOT / "docs" / "tasks.md",
+    "departures": MODELS,
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
 ORDER = (
@@ -82,6 +85,7 @@ ORDER = (
     "accuracy",
     "quality",
     "quality_digits",
+    "departures",
     "precision",
     "reopen",
     "gpu_latency",
@@ -138,6 +142,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "accuracy": accuracy,
     "quality": quality,
     "quality_digits": quality,
+    "departures": effects,
     "precision": precision,
     "reopen": reopen,
     "gpu_latency": gpu_latency,
@@ -247,6 +252,8 @@ def main() -> None:
         draw_curves(name, found, PICTURES / f"papers-{name}.png")
     marks = "<!-- papers:start -->", "<!-- papers:end -->"
     PAPERS.write_text(with_block(PAPERS.read_text(), papers_page(), marks))
+    marks = "<!-- settings:start -->", "<!-- settings:end -->"
+    MODELS.write_text(with_block(MODELS.read_text(), departures_table().markdown(), marks))
     for name, path in PAGES.items():
         path.write_text(page_of(name, path.read_text(), records))
     if README.exists():
