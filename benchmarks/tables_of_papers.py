@@ -71,6 +71,8 @@ def main(words: Sequence[str] | None = None) -> None:
     rows = [row for row in table.rows if row.model and row.model in (args.models or [row.model])]
     if not rows:
         parser.error(f"no row of {args.table} is of {', '.join(args.models)}")
+    if not (args.steps or table.steps or args.time):
+        parser.error(f"the papers state no number of steps for {args.table}: give --steps")
     device_environment(parser, args.device)
     if args.time:
         print(hours(args.table, measure_steps(args.table, rows, args.threads, args.records)))
@@ -114,7 +116,8 @@ def listing() -> str:
     for name, table in TABLES.items():
         n_ours = sum(bool(row.model) for row in table.rows)
         needs = f"needs {table.data}" if table.data else "needs no data"
-        lines.append(f"{name:16} {table.title}: {n_ours} rows, {table.steps:,} steps; {needs}")
+        steps = f"{table.steps:,} steps" if table.steps else "no number of steps stated"
+        lines.append(f"{name:18} {table.title}: {n_ours} rows, {steps}; {needs}")
     return "\n".join(lines)
 
 

@@ -139,14 +139,17 @@ def page(folder: Path = RECORDS / "papers") -> str:
 
 
 def _state(name: str, of: PublishedTable, folder: Path) -> str:
+    length = "The papers state no number of steps: give `--steps`."
+    if of.steps:
+        length = f"The papers train for {of.steps:,} steps."
     if records_of(name, folder):
-        return f"The papers train for {of.steps:,} steps."
+        return length
     if of.data:
         return (
             f"**Nothing was scored: the data is not in the repository.** It needs {of.data}, given "
-            f"with `--data`; then {of.steps:,} steps a row."
+            f"with `--data`. {length}"
         )
-    return f"**Nothing was trained yet.** The papers train for {of.steps:,} steps."
+    return f"**Nothing was trained yet.** {length}"
 
 
 def _hours_line(of: PublishedTable, times: StepTimes) -> str:

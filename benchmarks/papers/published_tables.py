@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from edgefold.train.published import SEQUENCES
+
 CMANP = "Feng et al. 2024 (constant memory attention)"
 LBANP = "Feng et al. 2023 (latent bottlenecks)"
 TCA = "Feng et al. 2024 (tree cross attention)"
@@ -53,7 +55,7 @@ class PublishedTable:
         columns: Titles by the place of our score in what `edgefold evaluate --json` writes, as
             "rbf.log_likelihood".
         task: Words behind `edgefold train`.
-        steps: Of the papers' training.
+        steps: Of the papers' training; 0 where they state none.
         text: The rows.
         data: What has to be downloaded first, and from where; "" if nothing.
         option: Option of `edgefold train` that takes the path of the data.
@@ -93,6 +95,29 @@ def _cell(word: str) -> Cell:
         return None
     mean, _, deviation = word.partition("±")
     return float(mean), float(deviation or "nan")
+
+
+SEQUENCE_MODELS: Final = {
+    "Att": "window-transformer",
+    "AttCo": "continual-transformer",
+    "AttNy": "window-nystrom n_landmarks={}",
+    "AttNyFix": "window-nystrom n_landmarks={} landmarks=fixed",
+    "AttCoNyCont": "continual-nystrom n_landmarks={}",
+    "AttCoNyFix": "continual-nystrom n_landmarks={} landmarks=fixed",
+}
+"""Models of ours by the names of Carreto Picón et al., with the number of landmarks left open."""
+
+
+def _sequence_rows(key: str) -> str:
+    """Return the rows of a table of `SEQUENCES`, whose names are as "AttNy-4, 2 layers"."""
+    lines = []
+    for title, numbers in SEQUENCES[key].items():
+        name, _, layers = title.partition(", ")
+        kind, _, n_landmarks = name.partition("-")
+        model = f"{SEQUENCE_MODELS[kind].format(n_landmarks)} n_layers={layers.split()[0]}"
+        cells = (f"{m}±{d}" for m, d in zip(numbers[::2], numbers[1::2], strict=True))
+        lines.append(f"{title} [{model}] {' '.join(cells)}")
+    return "\n".join(lines)
 
 
 LOG_LIKELIHOOD = "log-likelihood of a target, nats"
@@ -363,4 +388,31 @@ CMHP [cmhp] 0.262±0.037 0.528±0.209 0.609±0.003
         data="reddit.csv of the JODIE data",
         option="--csv",
     ),
+    "gtzan": PublishedTable(
+        "music genres, GTZAN",
+        f"{NYSTROM}, table III",
+        "right answers, %",
+        {"gtzan.accuracy": "accuracy"},
+        ("sequences", "--source", "gtzan"),
+        0,
+        _sequence_rows("gtzan"),
+        data="VGGish features of GTZAN",
+        option="--folder",
+        unit_factor=100.0,
+    ),
+    **{
+        f"thumos14-{of}": PublishedTable(
+            f"actions online, THUMOS14, features of {title}",
+            f"{NYSTROM}, table IV",
+            "mean average precision, %",
+            {"thumos14.mean_ap": "mAP", "thumos14.mean_cap": "cmAP"},
+            ("sequences", "--source", "thumos14", "--pretrained", of),
+            0,
+            _sequence_rows(f"thumos14-{of}"),
+            data=f"features of THUMOS14, of a network trained on {title}",
+            option="--folder",
+            unit_factor=100.0,
+        )
+        for of, title in (("kinetics", "Kinetics"), ("anet", "ActivityNet"))
+    },
 }
