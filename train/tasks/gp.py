@@ -33,7 +33,7 @@ from edgefold.train.tasks.contract import (
 )
 
 Kernel = Literal["rbf", "matern52"]
-Draws = Literal["function", "batch"]
+Draws = Literal["function", "batch", "posterior"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 NOISE_STD = 0.02
 LONG = 512
@@ -59,14 +59,24 @@ def covariance(x: Tensor, length: Tensor, signal_std: Tensor, kernel: Kernel) ->
     return signal_std**2 * correlation
 
 
-def draw_functions(
-    n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Draw points x and noisy values y of n_tasks = B random functions, each (B, n, 1).
+@dataclass(frozen=True, slots=True)
+class DrawnFunctions:
+    """Holds B random functions at n points, in float64.
 
-    `kernel` is "rbf" or "matern52". The results are float32, computed in float64.
+    Attributes:
+        x: The points, (B, n, 1).
+        y: Noisy values, (B, n, 1).
+        covariance: Covariance of the noise-free values, (B, n, n).
     """
 
+    x: Tensor
+    y: Tensor
+    covariance: Tensor
+
+
+def _drawn(
+    n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
+) -> DrawnFunctions:
     def uniform(*shape: int, low: float, high: float) -> Tensor:
         unit = torch.rand(*shape, generator=generator, dtype=torch.float64)
         return low + (high - low) * unit
@@ -74,10 +84,47 @@ def draw_functions(
     x = uniform(n_tasks, n_points, 1, low=-2, high=2)
     length = uniform(n_tasks, 1, 1, low=0.1, high=0.6)
     signal_std = uniform(n_tasks, 1, 1, low=0.1, high=1.0)
+    matrix = covariance(x, length, signal_std, kernel)
     noise = NOISE_STD**2 * torch.eye(n_points, dtype=torch.float64)
-    factor = torch.linalg.cholesky(covariance(x, length, signal_std, kernel) + noise)
+    factor = torch.linalg.cholesky(matrix + noise)
     white = torch.randn(n_tasks, n_points, 1, generator=generator, dtype=torch.float64)
-    return x.float(), (factor @ white).float()
+    return DrawnFunctions(x, factor @ white, matrix)
+
+
+def draw_functions(
+    n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw points x and noisy values y of n_tasks = B random functions, each (B, n, 1).
+
+    `kernel` is "rbf" or "matern52". The results are float32, computed in float64.
+    """
+    drawn = _drawn(n_tasks, n_points, kernel, generator)
+    return drawn.x.float(), drawn.y.float()
+
+
+def posterior(drawn: DrawnFunctions, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation (B, M, 1) of noisy values, given those of the first N points.
+
+    They are those of the Gaussian process with each function's own length and scale (Rasmussen and
+    Williams 2006, equations 2.22 to 2.24).
+
+    Args:
+        drawn: Functions at N context points and M targets.
+        mask: True for the context points that are given, (B, N).
+    """
+    n = mask.shape[1]
+    given, one = mask[..., None], mask[..., None] & mask[:, None]
+    own = torch.where(one, drawn.covariance[:, :n, :n], 0.0)
+    own = own + torch.diag_embed(torch.where(mask, NOISE_STD**2, 1.0).double())
+    to_targets = torch.where(given, drawn.covariance[:, :n, n:], 0.0)
+    y = torch.where(given, drawn.y[:, :n], 0.0)
+    solved = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(own), torch.cat([to_targets, y], -1), upper=False
+    )
+    weights, values = solved[..., :-1], solved[..., -1:]
+    prior = drawn.covariance[:, n:, n:].diagonal(dim1=1, dim2=2)
+    variance = prior - weights.square().sum(1) + NOISE_STD**2
+    return weights.mT @ values, variance.clamp(min=NOISE_STD**2).sqrt()[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +132,9 @@ class GpOptions:
     """Holds the options of `edgefold train gp`."""
 
     draws: Draws | None = option(
-        "how many context points a function gets in training: drawn for each function, with 48 "
-        "targets, or with the number of targets once a batch, as in the papers (function)"
+        "training: context points drawn for each function, with 48 targets; or their numbers once "
+        "a batch, as in the papers; or as for each function, with the exact posterior's deviation "
+        "above and below its mean as targets (function)"
     )
 
 
@@ -97,7 +145,8 @@ class GpTask(Task):
         n_context: Most context points of a training task.
         n_targets: Number of targets of a training task.
         draws: Whether the number of context points is drawn for each "function", with all
-            `n_targets`, or the numbers of both once a "batch", as in the papers.
+            `n_targets`, or the numbers of both once a "batch", as in the papers; or as for each
+            function, with the loss that a target has on average given its context ("posterior").
     """
 
     name = "gp"
@@ -132,6 +181,11 @@ class GpTask(Task):
         model's latents cost the same however few there are, and more targets teach more in a step.
         One task in 32 has fewer than 3 context points, so that the model also learns what to
         predict before it knows anything.
+
+        With "posterior" each target's x comes twice, with values one deviation above and below the
+        mean of the exact posterior. The mean loss of both is that of all values the target may have
+        given its context, for a Gaussian prediction: it has the same minimum, without the noise of
+        single values.
         """
         if self.draws == "batch":
             return self.evaluation_batch(n_tasks, "rbf", generator)
@@ -139,10 +193,16 @@ class GpTask(Task):
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
         few = torch.randint(0, 3, (n_tasks, 1), generator=generator)
         n_context = torch.where(rare, few, n_context)
-        x, y = draw_functions(n_tasks, self.n_context + self.n_targets, "rbf", generator)
+        drawn = _drawn(n_tasks, self.n_context + self.n_targets, "rbf", generator)
         n = self.n_context
         mask = torch.arange(n)[None] < n_context
-        return Batch(x[:, :n], y[:, :n], x[:, n:], y[:, n:], mask)
+        targets = drawn.x[:, n:], drawn.y[:, n:]
+        if self.draws == "posterior":
+            mean, deviation = posterior(drawn, mask)
+            twice = torch.cat([mean + deviation, mean - deviation], 1)
+            targets = targets[0].repeat(1, 2, 1), twice
+        x, y = targets
+        return Batch(drawn.x[:, :n].float(), drawn.y[:, :n].float(), x.float(), y.float(), mask)
 
     def evaluation_batch(self, n_tasks: int, kernel: Kernel, generator: torch.Generator) -> Batch:
         """Draw a batch by the papers' protocol: N context points and M targets of each function.

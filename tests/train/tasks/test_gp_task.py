@@ -1,0 +1,92 @@
+"""The gp task: which batches it draws, and the exact posterior among them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from edgefold.train.batch import Batch
+from edgefold.train.tasks.gp import NOISE_STD, GpTask, covariance, posterior
+from edgefold.train.tasks.gp import _drawn as drawn_functions
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_the_papers_draw_their_numbers_once_a_batch() -> None:
+    task = GpTask(draws="batch")
+    sizes = set()
+    for seed in range(200):
+        batch = task.training_batch(2, seeded(seed))
+        assert batch.mask is None
+        n, m = batch.x_context.shape[1], batch.x_target.shape[1]
+        assert 3 <= n <= 46 and 3 <= m <= 49 - n
+        sizes.add(n)
+    assert len(sizes) > 30
+
+
+def test_functions_have_numbers_of_their_own() -> None:
+    batch = GpTask().training_batch(200, seeded())
+    assert batch.mask is not None and batch.x_target.shape == (200, 48, 1)
+    counts = batch.mask.sum(1)
+    assert counts.min() < 3 and counts.max() == 46 and len(counts.unique()) > 30
+
+
+def test_the_options_of_a_run_are_kept() -> None:
+    from edgefold.train.tasks.gp import GpOptions
+
+    assert GpTask.from_options(GpOptions()).draws == "function"
+    kept = GpTask(draws="posterior").describe()
+    assert GpTask.from_options(GpOptions(), kept).draws == "posterior"
+    older = {"name": "gp", "n_context": 20, "n_targets": 30}  # a run of before the option
+    again = GpTask.from_options(GpOptions(), older)
+    assert (again.n_context, again.n_targets, again.draws) == (20, 30, "function")
+
+
+def test_the_posterior_is_the_formula_of_a_dense_solution() -> None:
+    drawn = drawn_functions(3, 12, "rbf", seeded(1))
+    mask = torch.arange(7)[None] < torch.tensor([[7], [3], [0]])
+    mean, deviation = posterior(drawn, mask)
+    for b, n in enumerate((7, 3, 0)):
+        own = drawn.covariance[b, :n, :n] + NOISE_STD**2 * torch.eye(n, dtype=torch.float64)
+        across, y = drawn.covariance[b, 7:, :n], drawn.y[b, :n]
+        expected = across @ torch.linalg.inv(own) @ y
+        left = drawn.covariance[b, 7:, 7:] - across @ torch.linalg.inv(own) @ across.mT
+        std = (left.diagonal() + NOISE_STD**2).sqrt()
+        torch.testing.assert_close(mean[b], expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(deviation[b, :, 0], std, rtol=1e-7, atol=1e-9)
+
+
+def test_both_values_of_a_target_have_its_mean_loss() -> None:
+    """For a Gaussian prediction: against an integral over the values that a target may have."""
+    mean, deviation = torch.tensor(0.3).double(), torch.tensor(0.2).double()
+    of = torch.distributions.Normal(torch.tensor(0.1).double(), torch.tensor(0.5).double())
+    pair = of.log_prob(torch.stack([mean + deviation, mean - deviation])).mean()
+    nodes = torch.linspace(-8, 8, 4001).double()
+    density = torch.exp(-0.5 * nodes**2) / math.sqrt(2 * math.pi)
+    integral = torch.trapezoid(density * of.log_prob(mean + deviation * nodes), nodes)
+    torch.testing.assert_close(pair, integral, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_targets_of_the_posterior_stand_around_the_drawn_values(seed: int) -> None:
+    plain = GpTask().training_batch(64, seeded(seed))
+    batch: Batch = GpTask(draws="posterior").training_batch(64, seeded(seed))
+    torch.testing.assert_close(batch.y_context, plain.y_context)
+    torch.testing.assert_close(batch.x_target, plain.x_target.repeat(1, 2, 1))
+    above, below = batch.y_target.chunk(2, 1)
+    standard = (plain.y_target - (above + below) / 2) / ((above - below) / 2)
+    # 3,072 standard normal numbers of 64 functions: means of functions have a deviation of 1 at
+    # most, so that of all is within 4 / sqrt(64); their mean square is 1 within the same.
+    assert abs(float(standard.mean())) < 0.5
+    assert abs(float(standard.square().mean()) - 1) < 0.5
+
+
+def test_a_matern_is_rougher_than_an_rbf() -> None:
+    x = torch.tensor([[[0.0], [0.1]]]).double()
+    one = torch.ones(1, 1, 1).double()
+    smooth, rough = (covariance(x, one, one, kernel)[0, 0, 1] for kernel in ("rbf", "matern52"))
+    assert 0.9 < rough < smooth < 1
