@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+Start = Literal["ours", "published"]
+"""Distribution from which weights start: "ours" learns sooner, "published" is that of the authors'
+code. Models say at their settings what the two are."""
 
 LEAST: Final = {"n_classes": 0, "block": 0, "axis": 0, "n_encoder_layers": 0}
 """Smallest value of each size that may be 0; 0 switches off what the size counts."""
 
 
+def require_choices(config: Any) -> None:
+    """Refuse a setting that is none of the values that its `Literal` or `bool` allows.
+
+    Args:
+        config: A dataclass.
+
+    Raises:
+        ValueError: A value is refused; the error names the setting, its value and its choices.
+    """
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        hint, value = hints[field.name], getattr(config, field.name)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise ValueError(
+                f"{field.name} is {value!r}; take one of {', '.join(map(str, get_args(hint)))}"
+            )
+        if hint is bool and not isinstance(value, bool):
+            raise ValueError(f"{field.name} is {value!r}; take true or false")
+
+
 def require_sizes(config: Any) -> None:
     """Refuse a size that is not a whole number or too small, and heads that do not divide a width.
+
+    Settings that have a list of choices must have one of these.
 
     Args:
         config: A dataclass; every field that is annotated `int` is a size.
 
     Raises:
-        ValueError: A size is refused; the error names the setting and its value.
+        ValueError: A setting is refused; the error names it and its value.
     """
+    require_choices(config)
     for field in fields(config):
         if field.type != "int":
             continue

@@ -22,24 +22,27 @@ SMALL = {
 B, M = 3, 7
 
 
-def published(name: str) -> StreamingModel:
-    """A small model of the preset `paper` in float64, with noise on every parameter."""
+def published(name: str, **settings: Any) -> StreamingModel:
+    """A small model of the preset `paper` in float64, with noise on every parameter.
+
+    The settings change those of the preset.
+    """
     torch.manual_seed(0)
     of: Any = model_class(name)
     paper = of.presets["paper"]
     known = {field.name for field in fields(paper)}
     sizes = {key: size for key, size in SMALL.items() if key in known}
-    model: StreamingModel = of(replace(paper, **sizes)).double().eval()
+    model: StreamingModel = of(replace(paper, **sizes | settings)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return model
 
 
-def drawn(n_points: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def drawn(n_points: int, n_inputs: int = 2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Points x and y, targets and a mask of three streams, in float64; at least one is real."""
     random = torch.Generator().manual_seed(1)
-    x, targets = (2 * torch.randn(B, n, 2, generator=random).double() for n in (n_points, M))
+    x, targets = (2 * torch.randn(B, n, n_inputs, generator=random).double() for n in (n_points, M))
     y = torch.randn(B, n_points, 2, generator=random).double()
     mask = torch.rand(B, n_points, generator=random) < 0.7
     mask[:, 0] = True
