@@ -49,7 +49,12 @@ LATENTS = {**ATTENTION, "n_blocks": 2, "n_latents": 8, "feedforward": 16}
 TINY: dict[str, dict[str, Any]] = {
     "anp": {**KEPT, "n_samples": 3},
     "banp": {**KEPT, "n_samples": 3},
+    "banp-drawn": {**KEPT, "n_samples": 3, "counts": "drawn"},
     "bnp": {"width": 16, "n_samples": 3},
+    "bnp-two-stages": {
+        **{"width": 16, "n_samples": 3, "capacity": 12},
+        **{"stages": 2, "counts": "drawn"},
+    },
     "canp": KEPT,
     "cmanp": LATENTS,
     "cmanp-and": {**LATENTS, "block": 2},
@@ -59,6 +64,11 @@ TINY: dict[str, dict[str, Any]] = {
     "continual-nystrom": {**WINDOW, "n_landmarks": 3},
     "continual-transformer": WINDOW,
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
+    "convcnp-published": {
+        **{"points_per_unit": 8, "channels": 4, "n_halvings": 2, "margin": 0.1},
+        **{"nodes": "fitted", "density": "plain", "length_scales": "channels"},
+        **{"unit_bumps": False, "least_std": 0.0},
+    },
     "eqtnp": TRANSFORMER,
     "hawkes": {"n_decays": 2},
     "hopping-nystrom": {**WINDOW, "n_landmarks": 3},
@@ -79,7 +89,12 @@ TINY: dict[str, dict[str, Any]] = {
     "window-transformer": WINDOW,
 }
 """Settings with which a model's steps take least time."""
-VARIANTS = {"cmanp-forgetting": "cmanp"}
+VARIANTS = {
+    "banp-drawn": "banp",
+    "bnp-two-stages": "bnp",
+    "cmanp-forgetting": "cmanp",
+    "convcnp-published": "convcnp",
+}
 """Settings that give a model other graphs."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]
 Export = Callable[[str, int, str], Path]

@@ -59,19 +59,19 @@ def sampled(encoding: Rows, noise: Rows) -> Rows:
     return mean + (LEAST + (1 - LEAST) / (1 + np.exp(-raw))) * noise
 
 
-def pooling_process(
-    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows, noise: Rows | None
+def pooling_encodings(
+    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows
 ) -> tuple[Rows, Rows]:
+    """Encode a context for targets by both encoders: (M, D), the same for all, and (D,)."""
     points = np.concatenate([x, y], -1)
     first, second = (pooled_encoding(weights["encoders"][k], points) for k in range(2))
-    samples = second[None] if noise is None else sampled(second, noise)
-    first = np.repeat(first[None], len(targets), 0)
-    return decoded(weights["decoder"], first, samples, targets)
+    return np.repeat(first[None], len(targets), 0), second
 
 
-def attentive_process(
-    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows, noise: Rows | None
+def attentive_encodings(
+    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows
 ) -> tuple[Rows, Rows]:
+    """Encode a context for targets by both encoders: (M, D) and (D,)."""
     own, heads = weights["encoders"], config.n_heads
     points = np.concatenate([x, y], -1)
     rows = mlp(own["cross_path"]["embed"], points, 2)
@@ -80,6 +80,20 @@ def attentive_process(
     first = residual_attention(own["cross"], heads, of_targets, of_x, values)
     rows = relu(mlp(own["pooled_path"]["embed"], points, 2))
     rows = residual_attention(own["pooled_path"]["attention"], heads, rows, rows, rows)
-    second = mlp(own["after"], rows.mean(0), 2)
+    return first, mlp(own["after"], rows.mean(0), 2)
+
+
+def pooling_process(
+    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows, noise: Rows | None
+) -> tuple[Rows, Rows]:
+    first, second = pooling_encodings(weights, config, x, y, targets)
+    samples = second[None] if noise is None else sampled(second, noise)
+    return decoded(weights["decoder"], first, samples, targets)
+
+
+def attentive_process(
+    weights: Weights, config: Any, x: Rows, y: Rows, targets: Rows, noise: Rows | None
+) -> tuple[Rows, Rows]:
+    first, second = attentive_encodings(weights, config, x, y, targets)
     samples = second[None] if noise is None else sampled(second, noise)
     return decoded(weights["decoder"], first, samples, targets)

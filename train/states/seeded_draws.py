@@ -6,6 +6,7 @@ A bootstrap is a random resampling of the points, with replacement. B is the num
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,15 @@ CHANCES = [math.exp(-1) / math.factorial(n) for n in range(12)]
 QUANTILES = [int(PRIME * sum(CHANCES[: n + 1])) for n in range(len(CHANCES))]
 """Residues that divide the Poisson distribution of mean 1: a residue above the n-th one stands for
 a number greater than n."""
+
+
+Counts = Literal["poisson", "drawn"]
+"""How often a bootstrap counts each of N points: as a Poisson number of mean 1 says, or as often as
+N points say that are drawn with replacement, as published (Lee et al. 2020). Given their sum, such
+Poisson numbers are distributed like the drawn ones; the sum itself varies by sqrt(N)."""
+FIRST_STAGE = 2**20
+"""Distance between the numbers of bootstraps in the two stages of a resampling, so that both draw
+independently."""
 
 
 class SeededNoise(nn.Module):
@@ -65,17 +75,22 @@ def bootstrap_weights(place: Tensor, seed: Tensor, n_samples: int) -> Tensor:
     return torch.cat([torch.ones_like(weights[..., :1]), weights], -1)
 
 
-def bootstrap_counts(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
+def bootstrap_counts(
+    visible: Tensor, seed: Tensor, n_samples: int, counts: Counts = "poisson"
+) -> Tensor:
     """Return how often each of K bootstraps draws the point in each slot: floats (B, K, N).
 
-    The numbers are those of `bootstrap_weights`; given their sum, they are distributed as in a
-    resampling. A bootstrap that draws no point at all becomes the context itself.
+    The Poisson numbers are those of `bootstrap_weights`. A bootstrap that draws no point at all
+    becomes the context itself.
 
     Args:
-        visible: True where a slot holds a point, (B, N).
+        visible: True where a slot holds a point, (B, N); these slots are the first ones.
         seed: Seed of each stream, (B,).
         n_samples: K, the number of bootstraps.
+        counts: How often a bootstrap counts a point.
     """
+    if counts == "drawn":
+        return _counted(_places(visible, seed, n_samples, FIRST_STAGE), visible)
     slot = torch.arange(visible.shape[1], device=visible.device)[None]
     drawn = bootstrap_weights(slot, seed, n_samples)[..., 1:].mT * visible[:, None]
     return torch.where(drawn.sum(2, keepdim=True) > 0, drawn, visible[:, None].long()).float()
@@ -87,7 +102,28 @@ def bootstrap_places(visible: Tensor, seed: Tensor, n_samples: int) -> Tensor:
     The result is the number of the slot that holds the drawn point; points must lie in the first
     slots. The arguments are those of `bootstrap_counts`.
     """
-    bootstrap = torch.arange(n_samples, device=visible.device)[:, None]
+    return _places(visible, seed, n_samples, 0)
+
+
+def _places(visible: Tensor, seed: Tensor, n_samples: int, first: int) -> Tensor:
+    """Draw as `bootstrap_places` does, for bootstraps that are numbered from `first` on."""
+    bootstrap = torch.arange(first, first + n_samples, device=visible.device)[:, None]
     slot = torch.arange(visible.shape[1], device=visible.device)
     n_held = visible.sum(1).clamp(min=1)[:, None, None]
     return mixed(seed[:, None, None], bootstrap, slot) % n_held
+
+
+def _counted(places: Tensor, visible: Tensor) -> Tensor:
+    """Count how often each of N places occurs among places (B, K, N): floats (B, K, N).
+
+    Only the draws of slots that hold a point count. A place is written as two digits to a base near
+    sqrt(N), whose indicators are multiplied: no tensor of N^2 numbers is made.
+    """
+    n_slots = places.shape[-1]
+    base = math.isqrt(max(n_slots - 1, 0)) + 1
+    high = torch.div(places, base, rounding_mode="trunc")[..., None]
+    digits = torch.arange(base, device=places.device)
+    real = visible[:, None, :, None]
+    rows = ((high == digits) & real).float()  # (B, K, N, base)
+    columns = ((places[..., None] - base * high) == digits).float()
+    return (rows.mT @ columns).flatten(2)[..., :n_slots]

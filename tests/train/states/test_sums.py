@@ -30,7 +30,7 @@ from tests.pairwise import leave_out
 TINY: dict[str, dict[str, Any]] = {
     "cnp": {"n_inputs": 2, "width": 12},
     "np": {"n_inputs": 2, "n_outputs": 2, "width": 12, "n_samples": 3},
-    "bnp": {"n_inputs": 2, "width": 12, "n_samples": 3},
+    "bnp": {"n_inputs": 2, "width": 12, "n_samples": 3, "stages": 1, "counts": "poisson"},
     "convcnp": {"points_per_unit": 4, "n_halvings": 2, "n_outputs": 2},
 }
 PLANE = ConvCnpConfig(2, 2, points_per_unit=4, n_halvings=2, channels=4)

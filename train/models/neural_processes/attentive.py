@@ -24,9 +24,8 @@ Letters of shapes: B streams, N points, M targets, S samples, X inputs, Y output
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +36,9 @@ from edgefold.train.contract import (
     Prediction,
     State,
     StreamingModel,
-    initial_state_for,
 )
 from edgefold.train.layers.device_layers import Affine, composed, exact, linear_layers, rounded
 from edgefold.train.models.device_form import DeviceForm
-from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.neural_processes.attentive_layers import (
     N_KEPT,
     ROWS,
@@ -51,22 +48,20 @@ from edgefold.train.models.neural_processes.attentive_layers import (
     ResidualAttentionOnDevice,
     filled,
 )
-from edgefold.train.models.neural_processes.neural_process import Context, NeuralProcess
+from edgefold.train.models.neural_processes.kept_process import KeptProcess
+from edgefold.train.models.neural_processes.neural_process import Context
 from edgefold.train.models.neural_processes.np_layers import (
     LatentOnDevice,
     ProcessDecoderOnDevice,
-    every_row,
-    masked,
     squares,
     with_seed,
 )
-from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer
 
 
 @dataclass(frozen=True, slots=True)
 class SampledConfig(CanpConfig):
-    """Holds the sizes of an ANP or a BANP, how many points it keeps, and its samples.
+    """Holds the sizes of an ANP, or of a BANP, how many points it keeps, and its samples.
 
     `n_samples` is the number of samples of the latent, or of bootstraps, in a prediction; the
     papers evaluate with 50. `n_train_samples` is their number in training.
@@ -76,38 +71,19 @@ class SampledConfig(CanpConfig):
     n_train_samples: int = 4
 
 
-class AttentiveProcess(NeuralProcess, PointsModel):
+class AttentiveProcess(KeptProcess):
     """Predicts targets that attend to the points of the context; a base class.
 
-    State, per stream, with a slot for each point: `points` (B, slots, 7, D), the 7 rows kept of
-    each (`N_KEPT`), and their `count`; with bootstraps `raw` (B, slots, X + Y), the points
-    themselves; with samples `seed` (B,). Cache: `keys`, `values` and `log_weight`, to which targets
+    The rows of a point are 7 (`N_KEPT`). Cache: `keys`, `values` and `log_weight`, to which targets
     attend; `hidden` (B, S, D), what the pooled encodings add to the decoder's first layer.
     """
 
-    training_defaults: ClassVar[Mapping[str, Any]] = PAPER_TRAINING
     encoders: AttentiveEncoders
 
     def __init__(self, config: CanpConfig):
-        width, bootstraps = config.width, self.sampling == "bootstrap"
+        width = config.width
         n_pooled = 2 * width if self.sampling == "latent" else width
-        super().__init__(config, AttentiveEncoders(config, n_pooled))
-        self.keep_points(config, {"points": (N_KEPT, width)} | self.raw_rows())
-        self.ordered |= bootstraps  # a bootstrap's draws depend on the places of points
-
-    def raw_rows(self) -> dict[str, tuple[int, ...]]:
-        """Return the name and shape of the state tensor's row that keeps x and y of a point.
-
-        The dictionary is empty without bootstraps, since only they need this row.
-        """
-        return {"raw": (self.n_inputs + self.n_outputs,)} if self.sampling == "bootstrap" else {}
-
-    def empty_state(self, n_streams: int) -> State:
-        return self.buffer.initial_state(n_streams)
-
-    def update(self, state: State, x: Tensor, y: Tensor) -> State:
-        rows = {"points": self.encoders.points(x, y), "raw": torch.cat([x, y], -1)}
-        return self.buffer.written(state, {name: rows[name] for name in self.buffer.rows})
+        super().__init__(config, AttentiveEncoders(config, n_pooled), (N_KEPT, width))
 
     def context_of(self, state: State) -> Context:
         return filled(state["points"], self.buffer.visible(state))
@@ -119,29 +95,8 @@ class AttentiveProcess(NeuralProcess, PointsModel):
     def rows_at(self, cache: Cache, x: Tensor) -> Tensor:
         return self.decoder.part(self.encoders.at(cache, x)) + self.decoder.inputs(x)
 
-    def at_once(self, x: Tensor, y: Tensor, mask: Tensor) -> Context:
-        """Return the rows kept of points x (B, N, X), y (B, N, Y), and their weights, for training.
-
-        Rows are (B, N, N_KEPT, D); the weight (B, N) of a point is 1 where the mask (B, N) is True,
-        else 0.
-        """
-        return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        context = self.at_once(x_context, y_context, every_row(x_context, mask))
-        state = initial_state_for(self, x_context)
-        return self.query(self.cache(context, state), x_target)
-
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return AttentiveOnDevice(self, n_streams)
-
-    @property
-    def summary(self) -> str:
-        c = self.config
-        samples = "" if self.sampling == "none" else f", {c.n_samples} samples"
-        return f"{self.name.upper()}, {c.width} wide, at most {c.capacity} points{samples}"
 
 
 class AttentiveOnDevice(DeviceForm):

@@ -196,7 +196,7 @@ class AttentiveEncoders(nn.Module):
                 a point are 0; a context without points gives the prior.
         """
         q, k, v, keys = (points[..., row, :] for row in (0, 1, 2, N_KEPT - 1))
-        logs = log_weight(weight)
+        logs = log_weight(weight.to(points))
         rows = self.cross_path.attention.attend(q, k, v, logs)
         values = torch.where(weight[..., None] >= 1, self.cross.v(rows), 0.0)
         return {"keys": keys, "values": values, "log_weight": logs}
@@ -208,6 +208,7 @@ class AttentiveEncoders(nn.Module):
         each counts, below 1 in places without a point.
         """
         q, k, v = (points[..., row, :] for row in (3, 4, 5))
+        weight = weight.to(points)
         rows = self.pooled_path.attention.attend(q, k, v, log_weight(weight))
         total = (torch.where(weight[..., None] >= 1, rows, 0.0) * weight[..., None]).sum(-2)
         encoded: Tensor = self.after(total / weight.sum(-1, keepdim=True).clamp(min=1.0))

@@ -1,20 +1,9 @@
 """Define BANP, the bootstrapping attentive neural process (Lee et al. 2020, section 4).
 
 It is a CANP whose doubt comes from several bootstraps, that is random resamplings of the context,
-in the two stages of the paper:
-
-    context -> resampled in pairs -> CANP predicts the whole context -> residuals
-    residuals -> resampled -> added to the predictions -> a context of its own for each bootstrap
-    decoder: encoding of the context and encoding of a bootstrap's context -> prediction
-
-The points are kept, so that both stages run over the state, in `refresh` and in O(S N^2) for S
-bootstraps. Draws are computed from the state's `seed`, which a stream's user may set, and from the
-number of points: the same seed and points give the same prediction on every machine.
-
-A point that a resampled context holds twice counts twice in each softmax and mean, which is the
-same and shares the scores among bootstraps. How often it is held is a Poisson number of mean 1, as
-in `pooling`: given their sum, such numbers are a resampling's. Keys depend on x only: a query
-computes its attention weights once for all bootstraps.
+in the two stages of the paper (`bootstraps`). `refresh` runs both over the kept points, in O(S N^2)
+for S bootstraps. Keys depend on x only: a query computes its attention weights once for all
+bootstraps.
 
 On a device the state is that of CANP there, and the points themselves. S bootstraps share:
 
@@ -32,183 +21,45 @@ width.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from edgefold.train.batch import Batch
-from edgefold.train.contract import (
-    SEED,
-    Cache,
-    Prediction,
-    State,
-    StreamingModel,
-    initial_state_for,
-)
+from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
 from edgefold.train.layers.buffer_attention import Slots
-from edgefold.train.models.neural_processes.attentive import AttentiveOnDevice, AttentiveProcess
-from edgefold.train.models.neural_processes.attentive_layers import (
-    N_KEPT,
-    ROWS,
-    ResidualAttentionOnDevice,
+from edgefold.train.models.neural_processes.attentive import (
+    AttentiveOnDevice,
+    AttentiveProcess,
+    SampledConfig,
 )
-from edgefold.train.models.neural_processes.np_layers import (
-    AllPoints,
-    bootstrap_loss,
-    every_row,
-    masked,
-)
-from edgefold.train.states.random_numbers import PRIME
-from edgefold.train.states.seeded_draws import bootstrap_counts, bootstrap_places
+from edgefold.train.models.neural_processes.attentive_layers import ROWS, ResidualAttentionOnDevice
+from edgefold.train.models.neural_processes.bootstraps import BootstrappedProcess, with_residuals
+from edgefold.train.states.seeded_draws import Counts, bootstrap_counts, bootstrap_places
 
 
-class Draws(NamedTuple):
-    """Holds the draws of S bootstraps, computed from a stream's seed (`seeded_draws`).
+@dataclass(frozen=True, slots=True)
+class BanpConfig(SampledConfig):
+    """Holds the sizes of a BANP, how many points it keeps, and its bootstraps.
 
-    Attributes:
-        counts: Number of times that the first stage draws each point, (B, S, N).
-        places: Place of the point whose residual the second stage gives to each point, (B, S, N).
+    `counts` is how often a bootstrap of the first stage counts a point: see `seeded_draws.Counts`.
     """
 
-    counts: Tensor
-    places: Tensor
-
-    @classmethod
-    def of(cls, visible: Tensor, seed: Tensor, n_samples: int) -> Draws:
-        """Draw n_samples bootstraps for seeds (B,), from the points where visible (B, N) is True.
-
-        These points come before all others.
-        """
-        arguments = visible, seed, n_samples
-        return cls(bootstrap_counts(*arguments), bootstrap_places(*arguments))
+    counts: Counts = "poisson"
 
 
-class BootstrappedProcess(AttentiveProcess):
-    """Predicts as BANP, by a decoder that reads encodings of the context and of one bootstrap.
+class BanpProcess(BootstrappedProcess, AttentiveProcess):
+    """Predicts as BANP.
 
-    Cache: `keys`, `values` (B, 1 + S, slots, D), first those of the context itself, and
-    `log_weight`, to which targets attend; what the pooled encodings add to the decoder's first
-    layer: `base` (B, 1, 1, D) without bootstraps and `hidden` (B, S, 1, D) with each of them.
+    Cache: `keys` (B, 1, slots, D), which depend on x only; `values` (B, 1 + S, slots, D), first
+    those of the context itself; `log_weight`; `base` and `hidden` of `BootstrappedProcess`.
     """
 
-    def refresh(self, state: State) -> Cache:
-        visible = self.buffer.visible(state)
-        draws = Draws.of(visible, state[SEED], self.config.n_samples)
-        return self._cache_of(state["points"], state["raw"], visible.float(), draws)
-
-    def _cache_of(self, points: Tensor, raw: Tensor, weight: Tensor, draws: Draws) -> Cache:
-        """Return the cache of a context and its bootstraps.
-
-        Args:
-            points: Rows that are kept of each point, (B, N, N_KEPT, D).
-            raw: Inputs and outputs of the points, (B, N, X + Y).
-            weight: 1 for each real point, 0 for the empty places after them, (B, N).
-            draws: Draws of the bootstraps.
-        """
-        points, raw, weight = points[:, None], raw[:, None], weight[:, None]
-        x, y = raw.split([self.n_inputs, self.n_outputs], -1)
-        bootstrapped = self._bootstrapped(points, x, y, weight, draws)
-        x = x.expand(-1, draws.counts.shape[1], -1, -1)
-        own = self.encoders.points(x, bootstrapped.detach())
-        every = torch.cat([points, torch.where(weight[..., None, None] > 0, own, 0.0)], 1)
-        context, width = self.encoders.found(every, weight), self.config.width
-        pooled = self.encoders.pooled(every, weight)  # (B, 1 + S, 1, D)
-        base = self.decoder.part(pooled[:, :1], width)
-        return {
-            "keys": points[..., N_KEPT - 1, :],
-            "values": context["values"],
-            "log_weight": context["log_weight"],
-            "base": base,
-            "hidden": base + self.decoder.part(pooled[:, 1:], width, bootstrapped=True),
-        }
-
-    def _bootstrapped(
-        self, points: Tensor, x: Tensor, y: Tensor, weight: Tensor, draws: Draws
-    ) -> Tensor:
-        """Return the y of each bootstrap's context, (B, S, N, Y): section 4.1 of the paper.
-
-        Args:
-            points: Rows that are kept of each point, (B, 1, N, N_KEPT, D).
-            x: Inputs of the points, (B, 1, N, X).
-            y: Outputs of the points, (B, 1, N, Y).
-            weight: 1 for each real point, 0 for the empty places after them, (B, 1, N).
-            draws: Draws of the bootstraps.
-        """
-        resampled = draws.counts
-        context = self.encoders.found(points, resampled)
-        rows = self.decoder.part(self.encoders.at(context, x), 0) + self.decoder.inputs(x)
-        pooled = self.encoders.pooled(points, resampled)
-        guess = self.decoder.answer(rows + self.decoder.part(pooled, self.config.width))
-        residuals = (y - guess["mean"]) / guess["std"]
-        chosen = draws.places[..., None].expand_as(residuals)
-        residuals = torch.gather(residuals, 2, chosen) * weight[..., None]
-        mean = residuals.sum(2, keepdim=True) / weight.sum(-1).clamp(min=1)[..., None, None]
-        return guess["mean"] + guess["std"] * (residuals - mean)
-
-    def query(self, cache: Cache, x: Tensor) -> Prediction:
-        _, hidden = self._hidden(cache, x)
-        return _targets_first(self.decoder.answer(hidden))
-
-    def _hidden(self, cache: Cache, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the decoder's first layer for targets x (B, M, X).
-
-        Returns:
-            The layer without bootstraps, (B, 1, M, D), and with them, (B, S, M, D).
-        """
-        x = x[:, None]
-        attended = self.encoders.at(cache, x)  # (B, 1 + S, M, D)
-        base = self.decoder.part(attended[:, :1], 0) + self.decoder.inputs(x)
-        of_bootstraps = self.decoder.part(attended[:, 1:], 0, bootstrapped=True)
-        return base + cache["base"], base + of_bootstraps + cache["hidden"]
-
-    def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
-    ) -> Prediction:
-        x, y, mask = _real_first(x_context, y_context, mask)
-        seed = initial_state_for(self, x)[SEED]
-        draws = Draws.of(mask, seed, self.config.n_samples)
-        return self.query(self._whole(x, y, mask, draws), x_target)
-
-    def _whole(self, x: Tensor, y: Tensor, mask: Tensor, draws: Draws) -> Cache:
-        """Return the cache of a context x (B, N, X), y (B, N, Y) and its bootstraps by `draws`.
-
-        The mask (B, N) is True for real points.
-        """
-        points, weight = self.at_once(x, y, mask)
-        return self._cache_of(points, masked(torch.cat([x, y], -1), mask), weight, draws)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the published loss, (): that of predictions with bootstraps, plus that without."""
-        points = AllPoints.of(batch)
-        x, y, mask = _real_first(batch.x_context, batch.y_context, batch.mask)
-        seed = torch.randint(PRIME, (len(x),), generator=generator).to(x.device)
-        draws = Draws.of(mask, seed, self.config.n_train_samples)
-        plain, bootstrapped = (
-            _targets_first(self.decoder.answer(rows))
-            for rows in self._hidden(self._whole(x, y, mask, draws), points.x)
-        )
-        return bootstrap_loss(points, plain, bootstrapped)
+    def shared(self, context: Cache) -> Cache:
+        return {**context, "keys": context["keys"][:, :1]}
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return BanpOnDevice(self, n_streams, dtype)
-
-
-def _targets_first(prediction: Prediction) -> Prediction:
-    """Reorder the tensors of a prediction from (B, S, M, Y) to (B, M, S, Y)."""
-    return {name: part.transpose(1, 2) for name, part in prediction.items()}
-
-
-def _real_first(x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Order points as a buffer does: real ones come first, those that a mask hides last.
-
-    Return x, y and the mask in this order.
-    """
-    if mask is None:
-        return x, y, every_row(x, mask)
-    order = torch.argsort(~mask, dim=1, stable=True)
-    x, y = (torch.take_along_dim(points, order[..., None], 1) for points in (x, y))
-    return x, y, torch.take_along_dim(mask, order, 1)
 
 
 LEAST_EXPONENT = {"float32": -80.0, "float16": -9.0}
@@ -232,9 +83,10 @@ class BanpOnDevice(AttentiveOnDevice):
     first those of the context itself; `hidden` (B, 1, S, D).
     """
 
-    def __init__(self, model: BootstrappedProcess, n_streams: int, dtype: str):
+    def __init__(self, model: BanpProcess, n_streams: int, dtype: str):
         super().__init__(model, n_streams)
         self.n_samples, self.least = model.config.n_samples, LEAST_EXPONENT[dtype]
+        self.counts: Counts = model.config.counts
 
     def refresh(self, state: State) -> Cache:
         visible = self.buffer.visible(state)
@@ -279,7 +131,7 @@ class BanpOnDevice(AttentiveOnDevice):
 
         `visible` (B, N) is True where a slot holds a point; `slots` is the same for attention.
         """
-        counts = bootstrap_counts(visible, state[SEED], self.n_samples)  # (B, S, N)
+        counts = bootstrap_counts(visible, state[SEED], self.n_samples, self.counts)  # (B, S, N)
         of_cross, of_pooled, of_x = (state[name].flatten(0, 1) for name in ROWS)
         rows = self.recounted(self.paths[0], of_cross, slots, counts)
         # A slot that is empty counts 0 times, whatever its values.
@@ -289,13 +141,10 @@ class BanpOnDevice(AttentiveOnDevice):
         x, y = state["raw"].split([self.n_inputs, self.n_outputs], -1)
         inputs = self.inputs(x.flatten(0, 1)).view(self.n_streams, 1, self.n_slots, -1)
         attended = (rows @ self.of_found).view(*counts.shape, -1)
-        mean, std = self.decoder.answer(inputs + attended + pooled).values()  # (B, S, N, Y)
-        residuals = (y[:, None] - mean) / std
-        places = bootstrap_places(visible, state[SEED], self.n_samples)[..., None]
-        real = visible[:, None, :, None].float()
-        drawn = torch.gather(residuals, 2, places.expand_as(residuals)) * real
-        drawn = drawn - drawn.sum(2, keepdim=True) / real.sum(2, keepdim=True).clamp(min=1.0)
-        own = (mean + std * drawn) * real
+        guess = self.decoder.answer(inputs + attended + pooled)  # (B, S, N, Y)
+        places = bootstrap_places(visible, state[SEED], self.n_samples)
+        real = visible[:, None].float()
+        own = with_residuals(y[:, None], guess, places, real) * real[..., None]
         return torch.cat([x[:, None].expand(-1, self.n_samples, -1, -1), own], -1)
 
     def recounted(

@@ -71,6 +71,17 @@ class Decoder(nn.Module):
         self.bootstrapped = Linear(n_bootstrapped, width, bias=False) if n_bootstrapped else None
         self.rest = mlp(width, width, 2 * n_outputs, 2)
 
+    @torch.no_grad()
+    def bend_at_inputs(self) -> None:
+        """Draw the first layer's weights of inputs and its bias anew, in wider ranges.
+
+        The bends of its ReLUs then begin between -2 and 2, where scaled inputs lie: a CNP learns
+        sooner than from the published start.
+        """
+        self.first.weight[self.n_encoded :].uniform_(-1, 1)
+        assert self.first.bias is not None
+        self.first.bias.uniform_(-2, 2)
+
     def part(self, encoded: Tensor, start: int = 0, bootstrapped: bool = False) -> Tensor:
         """Return what an encoding adds to the first layer's sum: (..., D).
 

@@ -13,7 +13,7 @@ from edgefold.runtime.checking.golden import check_bundle
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, SEED, State, advance
 from edgefold.train.models.neural_processes.attentive import AttentiveProcess as Model
-from edgefold.train.models.neural_processes.banp import Draws
+from edgefold.train.models.neural_processes.bootstraps import Draws
 from edgefold.train.models.neural_processes.grid import Banp
 from edgefold.train.models.registry import create_model
 
