@@ -23,7 +23,8 @@ def published(task: str) -> dict[str, list[float | None]]:
         row: list[float | None] = []
         for source, n_columns in SOURCES[task].items():
             rows = model_class(name).published.get(source, {})
-            row += next(iter(rows.values()), (None,) * n_columns)
+            scores = next(iter(rows.values()), ())
+            row += (*scores, *(None,) * (n_columns - len(scores)))
         found[name] = row
     return found
 

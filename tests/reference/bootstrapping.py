@@ -19,7 +19,7 @@ from tests.reference.neural_processes import (
     pooling_encodings,
     softplus,
 )
-from tests.reference.numpy_layers import Rows, Weights, linear, mlp, relu
+from tests.reference.numpy_layers import Rows, Weights, linear, log_density, mlp, relu
 
 Encode = Callable[[Weights, Any, Rows, Rows, Rows], tuple[Rows, Rows]]
 Draws = NDArray[np.int64]
@@ -73,11 +73,6 @@ def bnp(*arguments: Any) -> tuple[Rows, Rows]:
 
 def banp(*arguments: Any) -> tuple[Rows, Rows]:
     return bootstrapping_process(attentive_encodings, *arguments)
-
-
-def log_density(y: Rows, mean: Rows, std: Rows) -> Rows:
-    density = -(((y - mean) / std) ** 2) / 2 - np.log(std) - np.log(2 * np.pi) / 2
-    return np.asarray(density.sum(-1))
 
 
 def loss(

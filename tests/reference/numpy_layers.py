@@ -59,6 +59,12 @@ def gelu(x: Rows) -> Rows:
     return x * chances
 
 
+def log_density(y: Rows, mean: Rows, std: Rows) -> Rows:
+    """Return the log density (...) of rows y (..., Y) under normal distributions."""
+    density = -(((y - mean) / std) ** 2) / 2 - np.log(std) - np.log(2 * np.pi) / 2
+    return np.asarray(density.sum(-1))
+
+
 def mlp(weights: Weights, x: Rows, n_layers: int) -> Rows:
     """Linear layers, numbered 0, 2, 4, ... among the modules, with ReLU between them."""
     for k in range(n_layers):

@@ -32,9 +32,8 @@ class TargetAttention(nn.Module):
 
     def __init__(self, width: int, n_heads: int, feedforward: int = 128):
         super().__init__()
-        self.layers = nn.ModuleList(
-            PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS)
-        )
+        layers = (PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS))
+        self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
 
     def forward(self, targets: Tensor, mask: Tensor | None) -> Tensor:
         visible = None if mask is None else mask[:, None, None]

@@ -17,7 +17,7 @@ Letters of shapes: B streams, N points, M queries, D width, H heads, n nodes of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -41,10 +41,19 @@ from edgefold.train.layers.device_layers import (
 )
 
 Order = Literal["kd", "axis", "projection", "arrival"]
-ORDERS = get_args(Order)
 """Ways in which points become leaves: by a k-d tree with the axes in turn; sorted by one input;
 sorted by a random projection of the inputs; in order of arrival, which for a time series is by
 time."""
+
+Decisions = Literal["all", "inner"]
+"""Decisions of a search that are trained: all, down to the choice of a leaf as in algorithm 1 of
+the paper; or all but the last one, as in the published code. A query reads all children of the last
+node, so that the last decision changes no prediction."""
+
+EntropyOf = Literal["path", "heads"]
+"""Entropy that is a bonus of a search: that of the policy, summed over the path, as in section 3.5
+of the paper; or that of the weights of each head, averaged over heads and decisions, as in the
+published code."""
 
 Noise = Callable[[Tensor], Tensor]
 
@@ -52,6 +61,17 @@ Noise = Callable[[Tensor], Tensor]
 def no_noise(x: Tensor) -> Tensor:
     """Return x as it is; stands in for dropout where there is none."""
     return x
+
+
+class Dropout:
+    """Sets a share of the numbers to 0, drawn from a generator, and scales the others up."""
+
+    def __init__(self, share: float, generator: torch.Generator):
+        self.share, self.generator = share, generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        mask = torch.rand(x.shape, generator=self.generator) >= self.share
+        return x * (mask.to(x.device) / (1 - self.share))
 
 
 def level_sizes(n_leaves: int, branching: int) -> list[int]:
@@ -133,8 +153,8 @@ class Retrieved(NamedTuple):
             because it does not exist or because the search went on below it.
         values: Values of the nodes, (B, M, S, D).
         leaf: Number of the leaf at which the search ended, (B, M).
-        log_chance: Log-probability that the policy of `search` takes the path to `leaf`, (B, M).
-        entropy: Entropy of the policy in nats, summed over the path, (B, M).
+        log_chance: Log-probability of the decisions that lead to `leaf`, (B, M).
+        entropy: Entropy of these decisions in nats, (B, M): see `EntropyOf`.
     """
 
     scores: Tensor
@@ -158,6 +178,8 @@ def search(
     n_leaves: Tensor,
     branching: int,
     uniform: Tensor | None = None,
+    decisions: Decisions = "all",
+    entropy_of: EntropyOf = "path",
 ) -> Retrieved:
     """Go down the tree of each stream, once for each of M queries, and return the nodes met.
 
@@ -172,11 +194,14 @@ def search(
         branching: Number of children of a node.
         uniform: Random numbers from 0 to 1 that draw the path from the policy, (height, B, M,
             branching). By default the path follows the largest weight.
+        decisions: Decisions that `log_chance` and `entropy` are of.
+        entropy_of: Entropy that is returned.
     """
     child = torch.arange(branching, device=queries.device)
     present = nodes_by_level(n_leaves, branching, len(levels))[..., None].split(1, dim=1)
     node = n_leaves.new_zeros(queries.shape[:2])  # (B, M), the root
     log_chance = entropy = queries.new_zeros(queries.shape[:2])
+    n_decisions = n_leaves.new_zeros(len(n_leaves), 1)
     scores, values = [], []
     for level in reversed(range(len(levels))):
         family = levels[level].unflatten(1, (-1, branching)).flatten(2)  # (B, n/b, b*2D)
@@ -186,20 +211,29 @@ def search(
         first = node[..., None] * branching  # (B, M, 1)
         exists = first + child < present[level]
         score = torch.where(exists[..., None], score, HIDDEN)
-        weights = torch.softmax(score, dim=2).mean(-1)  # (B, M, b)
+        shares = torch.softmax(score, dim=2)  # (B, M, b, H)
+        weights = shares.mean(-1)
         log_weights = weights.clamp(min=1e-30).log()
         if uniform is None:
             chosen = weights.argmax(-1, keepdim=True)
         else:  # the largest of weights with Gumbel noise is drawn with the weights' chances
             drawn = log_weights - torch.log(-torch.log(uniform[level]))
             chosen = torch.where(exists, drawn, -torch.inf).argmax(-1, keepdim=True)
-        log_chance = log_chance + log_weights.gather(-1, chosen)[..., 0]
-        entropy = entropy - (weights * log_weights).sum(-1)
+        if level or decisions == "all":
+            log_chance = log_chance + log_weights.gather(-1, chosen)[..., 0]
+            if entropy_of == "path":
+                entropy = entropy - (weights * log_weights).sum(-1)
+            else:
+                by_head = shares * shares.clamp(min=1e-30).log()
+                entropy = entropy - by_head.sum(2).mean(-1)
+                n_decisions = n_decisions + (present[level][:, 0] > 1)
         if level:
             score = torch.where((child == chosen)[..., None], HIDDEN, score)
         node = (first + chosen)[..., 0]
         scores.append(score)
         values.append(value)
+    if entropy_of == "heads":
+        entropy = entropy / n_decisions.clamp(min=1)
     return Retrieved(torch.cat(scores, 2), torch.cat(values, 2), node, log_chance, entropy)
 
 
@@ -268,12 +302,13 @@ class TreeAttention(nn.Module):
     """Attends to a tree in one layer; the search takes its policy from the attention's weights.
 
     The layer norm of the queries also serves the nodes. A node is the mean of its children after
-    one transformer layer over them (appendix C.2).
+    one transformer layer over them (appendix C.2). `gradients` says whether gradients of a node
+    reach its children.
     """
 
-    def __init__(self, sizes: TreeSizes, branching: int):
+    def __init__(self, sizes: TreeSizes, branching: int, gradients: bool = True):
         super().__init__()
-        self.branching = branching
+        self.branching, self.gradients = branching, gradients
         self.attention, self.ff = sizes.attention(), sizes.feed_forward()
         self.aggregator = TransformerLayer(sizes)
 
@@ -303,6 +338,7 @@ class TreeAttention(nn.Module):
             if level + 1 < len(sizes):
                 exists = exists.unflatten(1, (-1, branching))
                 children = nodes.unflatten(1, (-1, branching))
+                children = children if self.gradients else children.detach()
                 nodes = masked_mean(self.aggregator(children, exists, noise), exists)
         return pairs
 

@@ -31,12 +31,14 @@ from edgefold.train.layers.device_layers import normalise
 from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
 from edgefold.train.layers.prediction_head import HeadOnDevice, Outputs, PredictionHead
 from edgefold.train.layers.prenorm_layers import AttentionLayer, on_device
+from edgefold.train.layers.starts import start_alike
 from edgefold.train.models.attentive.layer_walk import (
     PointsEncoder,
     PointsEncoderOnDevice,
     TransformerConfig,
 )
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,20 @@ class ContextEncoderConfig(TransformerConfig):
     """Holds the sizes and settings of the model.
 
     `n_classes` is described at `Outputs`, `residual` and `reads` at `attention.Residual` and
-    `attention.Reads`, `head_norm` at `PredictionHead`.
+    `attention.Reads`, `head_norm` at `PredictionHead`. With the `start` "published" all encoder
+    layers start from the same numbers, and so do all query layers, as the copies of one layer do.
     """
 
     n_classes: int = 0
     residual: Residual = "input"
     reads: Reads = "normalised"
     head_norm: bool = True
+    start: Start = "ours"
 
 
 PRESETS = {
     "small": ContextEncoderConfig(n_layers=3, embedding="fourier"),
-    "paper": ContextEncoderConfig(residual="normalised"),
+    "paper": ContextEncoderConfig(residual="normalised", start="published"),
 }
 """Settings by name: `paper` is the published size; `small` has half its layers and trains on two
 cores in minutes."""
@@ -90,6 +94,9 @@ class ContextEncoder(PointsEncoder):
         self.encoders = cast("list[AttentionLayer]", nn.ModuleList(encoders))
         self.queries = cast("list[AttentionLayer]", nn.ModuleList(queries))
         self.head = PredictionHead(config.width, outputs, config.head_norm)
+        if config.start == "published":
+            start_alike(self.encoders)
+            start_alike(self.queries)
 
     def encoded_y(self, y: Tensor) -> Tensor:
         return self.head.outputs.encoded(y)
@@ -134,7 +141,9 @@ class Eqtnp(ContextEncoder):
     """
 
     name = "eqtnp"
-    published: ClassVar[Published] = as_published({"EQTNP": (1.32, 0.92)})
+    published: ClassVar[Published] = as_published(
+        {"EQTNP": (1.32, 0.92)}, {"EQTNP": (3.91, 5.29, None, 1.44, 1.27)}
+    )
 
     def __init__(self, config: ContextEncoderConfig):
         super().__init__(config, config.n_layers - 1, config.n_layers, own_context_norm=True)
@@ -151,10 +160,16 @@ class TransformerCa(ContextEncoder):
     name = "transformer-ca"
     presets: ClassVar[Mapping[str, ContextEncoderConfig]] = PRESETS | {
         "paper": ContextEncoderConfig(
-            embedding="elu", residual="normalised", reads="raw", head_norm=False
+            embedding="elu",
+            residual="normalised",
+            reads="raw",
+            head_norm=False,
+            start="published",
         )
     }
-    published: ClassVar[Published] = as_published({"Transformer + CA": (1.35, 0.91)})
+    published: ClassVar[Published] = as_published(
+        {"Transformer + CA": (1.35, 0.91)}, {"Transformer + CA": (3.88, None, None, 1.41)}
+    )
 
     def __init__(self, config: ContextEncoderConfig):
         super().__init__(config, config.n_layers, 1, own_context_norm=False)

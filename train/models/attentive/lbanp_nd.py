@@ -98,7 +98,7 @@ class LbanpEnd(LbanpNd):
         "small": LbanpEndConfig(n_blocks=3, n_latents=32, n_target_latents=8),
         "paper": LbanpEndConfig(embedding="mlp", latents="normal", query_gain=1.0),
     }
-    published: ClassVar[Published] = {}
+    published: ClassVar[Published] = as_published({}, {"LBANP-END": (5.60, 6.06, None, 1.42, 1.14)})
 
     def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
         assert isinstance(config, LbanpEndConfig)

@@ -39,6 +39,7 @@ from edgefold.train.layers.embeddings import FourierEmbedding, FourierOnDevice
 from edgefold.train.layers.joint_head import JointHead, TargetAttention, drawn_block
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
 from edgefold.train.layers.prediction_head import GaussianOutput, Outputs
+from edgefold.train.layers.starts import start_as_transformer
 from edgefold.train.models.attentive.layer_walk import (
     LayerWalk,
     PointsEncoder,
@@ -46,14 +47,24 @@ from edgefold.train.models.attentive.layer_walk import (
     TransformerConfig,
 )
 from edgefold.train.published import Published, as_published
+from edgefold.train.settings import Start
 
 
 @dataclass(frozen=True, slots=True)
 class TnpConfig(TransformerConfig):
-    """Holds the sizes and settings of a TNP."""
+    """Holds the sizes and settings of a TNP.
+
+    `start` is how the layers of attention start: "published" as those of torch's
+    `TransformerEncoder`, or "ours" as every linear layer does.
+    """
+
+    start: Start = "ours"
 
 
-PRESETS = {"small": TnpConfig(n_layers=3, embedding="fourier"), "paper": TnpConfig()}
+PRESETS = {
+    "small": TnpConfig(n_layers=3, embedding="fourier"),
+    "paper": TnpConfig(start="published"),
+}
 """Settings by name: `paper` is the published size; `small` has half its layers and trains on two
 cores in minutes."""
 
@@ -108,6 +119,8 @@ class Tnp(SharedLayers, PointsEncoder):
             for _ in range(config.n_layers)
         )
         self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
+        if config.start == "published":
+            start_as_transformer(self.layers)
 
     def mask_of(self, visible: Tensor) -> Tensor:
         return visible[:, None, None]
@@ -218,6 +231,8 @@ class TnpNd(Tnp):
     def __init__(self, config: TnpConfig):
         super().__init__(config)
         attention = TargetAttention(config.width, config.n_heads, config.feedforward)
+        if config.start == "published":
+            start_as_transformer(attention.layers)
         self.head = JointHead(
             attention,
             config.width,
