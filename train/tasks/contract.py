@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import DataError, EdgefoldError
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
+from edgefold.train.states.random_numbers import PRIME
 
 N_CALIBRATED = 12
 """Number of streams, drawn from a task, that set the number ranges of a narrow precision."""
@@ -278,11 +279,21 @@ def episode_of(batch: Batch, described: Mapping[str, Any]) -> Episode:
     return Episode(parts[0], parts[1], len(parts[0]) - batch.x_target.shape[1])
 
 
+def _seeds(seed: int, index: int, n_tasks: int) -> Tensor:
+    """Return the seeds (n_tasks,) of the samples of each task of batch number `index`."""
+    first = torch.Generator().manual_seed(20240613 + seed)
+    start = int(torch.randint(PRIME, (), generator=first))
+    return (start + index * n_tasks + torch.arange(n_tasks)) % PRIME
+
+
 @torch.inference_mode()
 def mean_score(
     model: StreamingModel, draw: Any, n_batches: int, seed: int, label: str = ""
 ) -> Score:
     """Return a model's log-likelihood, averaged over the targets of a batch and then over batches.
+
+    A model that draws samples draws others for each task, from seeds that `seed` decides: so the
+    standard error contains their noise.
 
     Args:
         model: The model, in evaluation mode.
@@ -297,7 +308,8 @@ def mean_score(
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     scores = torch.empty(n_batches, dtype=torch.float64)
     for index in tqdm(range(n_batches), desc=f"evaluate {label}", leave=False, disable=None):
-        batch = draw(generator).to(device)
+        batch: Batch = draw(generator)
+        batch = replace(batch, seeds=_seeds(seed, index, len(batch.x_target))).to(device)
         scores[index] = model.log_likelihood(batch).mean()
     error = scores.std().item() / math.sqrt(n_batches) if n_batches > 1 else math.nan
     return Score(scores.mean().item(), error, n_batches)

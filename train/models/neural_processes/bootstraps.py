@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from edgefold.train.batch import Batch
-from edgefold.train.contract import SEED, Cache, Prediction, State, initial_state_for
+from edgefold.train.contract import SEED, Cache, Prediction, State
 from edgefold.train.models.neural_processes.kept_process import KeptProcess
 from edgefold.train.models.neural_processes.np_layers import (
     AllPoints,
@@ -151,10 +151,15 @@ class BootstrappedProcess(KeptProcess):
         return base + cache["base"], base + of_bootstraps + cache["hidden"]
 
     def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+        self,
+        x_context: Tensor,
+        y_context: Tensor,
+        x_target: Tensor,
+        mask: Tensor | None = None,
+        seeds: Tensor | None = None,
     ) -> Prediction:
         x, y, mask = _real_first(x_context, y_context, mask)
-        seed = initial_state_for(self, x)[SEED]
+        seed = self.seeded(x, seeds)[SEED]
         draws = Draws.of(mask, seed, self.config.n_samples, self.config.counts)
         return self.query(self._whole(x, y, mask, draws), x_target)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from edgefold.train.contract import Prediction, State, initial_state_for
+from edgefold.train.contract import Prediction, State
 from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.neural_processes.neural_process import Context, NeuralProcess
 from edgefold.train.models.neural_processes.np_layers import every_row, masked
@@ -62,11 +62,15 @@ class KeptProcess(NeuralProcess, PointsModel):
         return self.encoders.context(self.encoders.points(masked(x, mask), masked(y, mask)), mask)
 
     def forward(
-        self, x_context: Tensor, y_context: Tensor, x_target: Tensor, mask: Tensor | None = None
+        self,
+        x_context: Tensor,
+        y_context: Tensor,
+        x_target: Tensor,
+        mask: Tensor | None = None,
+        seeds: Tensor | None = None,
     ) -> Prediction:
         context = self.at_once(x_context, y_context, every_row(x_context, mask))
-        state = initial_state_for(self, x_context)
-        return self.query(self.cache(context, state), x_target)
+        return self.query(self.cache(context, self.seeded(x_context, seeds)), x_target)
 
     @property
     def summary(self) -> str:

@@ -27,7 +27,15 @@ from torch import Tensor, nn
 
 from edgefold.runtime.predictions import GaussianMixture
 from edgefold.train.batch import Batch
-from edgefold.train.contract import SEED, Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import (
+    SEED,
+    Cache,
+    Prediction,
+    State,
+    StreamingModel,
+    advance,
+    initial_state_for,
+)
 from edgefold.train.models.neural_processes.np_layers import (
     AllPoints,
     Decoder,
@@ -114,6 +122,33 @@ class NeuralProcess(StreamingModel):
         if self.sampling != "none":
             rows, hidden = rows[:, :, None], hidden[:, None]  # (B, M, S, D)
         return self.decoder.answer(rows + hidden)
+
+    def forward(
+        self,
+        x_context: Tensor,
+        y_context: Tensor,
+        x_target: Tensor,
+        mask: Tensor | None = None,
+        seeds: Tensor | None = None,
+    ) -> Prediction:
+        """Learn a context from an empty state and predict targets.
+
+        `seeds` (B,) decide the samples of each stream; None is the seed 0 for all.
+        """
+        state = self.seeded(x_context, seeds)
+        written = self.condition(state, x_context, y_context, mask)
+        return self.query(self.refresh(advance(self, state, written)), x_target)
+
+    def seeded(self, x: Tensor, seeds: Tensor | None) -> State:
+        """Return the empty state of the streams of points x (B, N, X), with seeds (B,) if given."""
+        state = initial_state_for(self, x)
+        return state if seeds is None or SEED not in state else state | {SEED: seeds}
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        context = batch.x_context, batch.y_context
+        prediction = self(*context, batch.x_target, batch.mask, batch.seeds)
+        likelihood: Tensor = self.prediction.log_likelihood(prediction, batch.y_target, torch)
+        return likelihood
 
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the published training loss, (): with a latent, the importance-weighted bound."""
