@@ -24,7 +24,9 @@ from benchmarks.record import RECORDS, ROOT, Record, arguments, conditions, fini
 from benchmarks.tables import as_text
 
 QUESTION = "What does each of our departures from the published models bring?"
-MODELS = ("cmanp", "cmanp-and", "tnp-d", "canp", "transformer-ca", "convcnp")
+MODELS = (
+    *("cmanp", "cmanp-and", "tnp-d", "bnp", "canp", "transformer-ca", "retreever", "convcnp"),
+)
 """Models that together have every departure."""
 N_STEPS, N_BATCHES = 3_000, 500
 
@@ -85,7 +87,7 @@ def variants(model: str, seeds: int, n_steps: int, n_batches: int) -> list[Varia
 def main() -> None:
     """Train what is not recorded, and record the table."""
     parser = arguments(__doc__ or "", "departures")
-    parser.add_argument("--models", nargs="+", default=list(MODELS), help="default: five")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="default: eight")
     parser.add_argument("--seeds", type=int, default=2, help="how many; default 2")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default 1")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "departures")

@@ -25,6 +25,19 @@ MEANINGS: Final[Mapping[str, str]] = {
     "first_relu": "whether a ReLU stands before the self-attention of the first path",
     "points_per_unit": "points of the grid for a unit of x",
     "scores_by": "what scores are divided by: the square root of the width, or of a head's",
+    "start": "distribution from which weights start",
+    "stages": "what bootstraps resample: points and then residuals (2), or points only (1)",
+    "counts": "how often a bootstrap holds a point: as N drawn points say, or a Poisson number",
+    "nodes": "where nodes of the grid lie: fitted between the margins, or at a fixed distance",
+    "margin": "units of x by which the grid goes beyond the inputs",
+    "density": "what the UNet reads of the density: itself, or the logarithm of 1 + density",
+    "length_scales": "length scales of a SetConv: one of each channel, or one of all",
+    "unit_bumps": "whether the bumps of a query are divided by their sum",
+    "least_std": "least standard deviation of a prediction",
+    "order": "how leaves of the tree are sorted: by one input, or by all in turn",
+    "decisions": "decisions of a search that are trained: all but the last, or all",
+    "entropy": "entropy that is a bonus: a mean over heads and decisions, or a sum of the policy's",
+    "tree_gradients": "whether the gradient of a node goes on to its children",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgefold.runtime.errors import ModelError
 from edgefold.train.batch import Batch
 from edgefold.train.contract import SEED
 from edgefold.train.models.registry import create_model
@@ -92,11 +93,10 @@ def test_one_stage_is_another_function_of_the_same_weights() -> None:
     assert type(copy.deepcopy(one)) is type(one)
 
 
-def test_one_stage_cannot_draw_from_all_points() -> None:
-    with pytest.raises(Exception, match="stages=2"):
-        create_model("bnp", {"counts": "drawn"})
-    with pytest.raises(Exception, match="stages is 3"):
-        create_model("bnp", {"stages": 3})
+def test_other_forms_are_refused() -> None:
+    for settings in ({"stages": 3}, {"counts": "all"}):
+        with pytest.raises(ModelError, match="take one of"):
+            create_model("bnp", settings)
 
 
 # Draws -----------------------------------------------------------------------------------------

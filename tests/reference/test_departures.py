@@ -36,11 +36,15 @@ def built(name: str, **settings: Any) -> StreamingModel:
     return model
 
 
-def loss_of(model: StreamingModel) -> float:
+def loss_of(model: StreamingModel) -> tuple[float, float]:
+    """Loss of a batch, and the sum of its gradients' sizes."""
     x, y, targets, mask = (t.float() if t.is_floating_point() else t for t in drawn(9))
     batch = Batch(x, y, targets, torch.randn(*targets.shape, generator=seeded()), mask)
-    with torch.no_grad():
-        return float(model.loss(batch, seeded()))
+    model.zero_grad()
+    loss = model.loss(batch, seeded())
+    loss.backward()  # type: ignore[no-untyped-call]
+    grads = [p.grad.abs().sum() for p in model.parameters() if p.grad is not None]
+    return float(loss.detach()), float(torch.stack(grads).sum())
 
 
 def seeded() -> torch.Generator:
@@ -49,7 +53,7 @@ def seeded() -> torch.Generator:
 
 @pytest.mark.parametrize(("name", "setting"), LISTED)
 def test_what_is_listed_differs(name: str, setting: str) -> None:
-    """It changes the first weights, or with the same weights the predictions or the loss."""
+    """It changes the first weights, or with the same weights the loss or its gradients."""
     paper, changed = built(name), built(name, **{setting: departures_of(name)[setting][1]})
     weights, others = paper.state_dict(), changed.state_dict()
     shapes = [{key: t.shape for key, t in some.items()} for some in (weights, others)]

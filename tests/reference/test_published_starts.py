@@ -18,6 +18,7 @@ POOLING = "cnp", "np", "bnp"
 ATTENTIVE = "canp", "anp", "banp"
 TRANSFORMERS = "tnp-d", "tnp-a", "tnp-nd"
 CLONED = {"eqtnp": ("encoders", "queries"), "lbanp": ("blocks",), "retreever": ("encoder",)} | {
+    "cmanp": ("block_attention", "block_ff", "block_self_attention", "query_attention", "query_ff"),
     "transformer-ca": ("encoders",),
     **dict.fromkeys(TRANSFORMERS, ("layers",)),
 }
@@ -57,7 +58,7 @@ def test_linear_layers_start_uniform_within_the_root_of_their_inputs(name: str) 
         for side in "qkv"
     ]
     for at, layer in linear_layers(model).items():
-        bound = 1 / math.sqrt(layer.weight.shape[0])
+        bound = 1 / math.sqrt(layer.weight.shape[-2])
         if at not in of_attention:
             require_uniform(layer.weight, bound)
         if layer.bias is not None and layer.bias.any():
@@ -109,8 +110,17 @@ def test_the_decoder_of_a_pooling_process_starts_as_every_layer_does(name: str) 
             require_uniform(decoder.first.bias, 1 / math.sqrt(decoder.first.weight.shape[0]))
 
 
-def test_latents_of_lbanp_start_as_standard_normal_numbers() -> None:
-    latents = paper("lbanp").input_latents.detach()
+def test_blocks_of_cmanp_start_as_copies_of_one() -> None:
+    for start in ("published", "ours"):
+        model = paper("cmanp", start)
+        stacks = [model.block_latents, model.context_attention.q.weight, model.latent_ff.up.weight]
+        alike = [torch.equal(stack[0], stack[-1]) for stack in stacks]
+        assert all(alike) if start == "published" else not any(alike)
+
+
+@pytest.mark.parametrize("name", ["lbanp", "cmanp"])
+def test_latents_start_as_standard_normal_numbers(name: str) -> None:
+    latents = paper(name).input_latents.detach()
     # Five standard errors of 128 x 64 numbers.
     assert abs(latents.mean()) < 5 / math.sqrt(latents.numel())
     assert abs(latents.var() - 1) < 5 * math.sqrt(2 / latents.numel())

@@ -21,7 +21,7 @@ from edgefold.train.layers.device_layers import (
     normalise,
 )
 from edgefold.train.layers.embeddings import Embedding, EmbeddingKind, embedding_on_device
-from edgefold.train.settings import SizedConfig
+from edgefold.train.settings import SizedConfig, Start
 
 LatentKind = Literal["inducing", "normal"]
 
@@ -34,7 +34,9 @@ class LatentsConfig(SizedConfig):
     ours, ("mlp", "normal", 1) the published one. Latents are "inducing" where they begin as
     embeddings of points that are spread between `input_low` and `input_high`, the bounds of scaled
     inputs: attention is then local in x from the first step. `fourier_std` is described at
-    `FourierEmbedding`, `bounded` at `Outputs`, `residual` at `attention.Residual`.
+    `FourierEmbedding`, `bounded` at `Outputs`, `residual` at `attention.Residual`. With the `start`
+    "published" all blocks start from the same numbers, as copies of one block do, and so do all
+    query layers.
     """
 
     n_inputs: int = 1
@@ -52,6 +54,7 @@ class LatentsConfig(SizedConfig):
     input_high: float = 2.0
     bounded: bool = False
     residual: Residual = "input"
+    start: Start = "ours"
 
     def feed_forward(self, stack: tuple[int, ...] = ()) -> FeedForward:
         """Build a feed-forward layer over rows of this width; `stack` is that of `attention`."""
@@ -81,6 +84,7 @@ PUBLISHED_FORM: Final[Mapping[str, Any]] = {
     "latents": "normal",
     "query_gain": 1.0,
     "residual": "normalised",
+    "start": "published",
 }
 """Settings by which a model is the one of the published code (Feng et al. 2023, 2024)."""
 

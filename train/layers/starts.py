@@ -23,6 +23,13 @@ def start_alike(layers: Iterable[nn.Module]) -> None:
 
 
 @torch.no_grad()
+def start_stack_alike(parameters: Iterable[torch.Tensor]) -> None:
+    """Give all copies on the leading axis of parameters (K, ...) the numbers of the first."""
+    for parameter in parameters:
+        parameter.copy_(parameter[:1].clone().expand_as(parameter))
+
+
+@torch.no_grad()
 def start_as_transformer(layers: Iterable[PostNormLayer]) -> None:
     """Start layers as torch's `TransformerEncoder` does.
 

@@ -59,7 +59,7 @@ from edgefold.train.layers.starts import start_alike
 from edgefold.train.models.kept_points import PointsModel
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
 from edgefold.train.published import Published, as_published
-from edgefold.train.settings import PAPER_TRAINING, Start
+from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import PointBuffer, real_points
 
 
@@ -69,13 +69,11 @@ class LbanpConfig(LatentsConfig):
 
     The state holds `capacity` points: with `keep` "keys" the keys and values of every block, 2 K D
     floats a point; with "points" the embedded row, D floats, from which each refresh computes them.
-    With the `start` "published" all blocks start from the same numbers, as copies of one block do.
     """
 
     capacity: int = 256
     when_full: str = "refuse"
     keep: Literal["keys", "points"] = "keys"
-    start: Start = "ours"
 
     def __post_init__(self) -> None:
         LatentsConfig.__post_init__(self)  # super() does not know a class with slots
@@ -85,7 +83,7 @@ class LbanpConfig(LatentsConfig):
 
 PRESETS = {
     "small": LbanpConfig(n_blocks=3, n_latents=32),
-    "paper": LbanpConfig(**PUBLISHED_FORM, start="published"),
+    "paper": LbanpConfig(**PUBLISHED_FORM),
 }
 """Settings by name: `paper` has the published size, 792,514 parameters, and the published
 initialisation; `small` trains on two cores in minutes."""

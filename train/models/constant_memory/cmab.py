@@ -31,6 +31,7 @@ from edgefold.train.layers.device_layers import (
     normalise,
     rounded,
 )
+from edgefold.train.layers.starts import start_alike, start_stack_alike
 
 
 class BlockLayers(NamedTuple):
@@ -83,6 +84,14 @@ class CmabModel(StreamingModel):
         self.input_latents = nn.Parameter(input_latents)
         self.block_attention, self.block_ff = attentions(True), feedforwards()
         self.block_self_attention, self.block_self_ff = attentions(False), feedforwards()
+
+    def start_blocks_alike(self) -> None:
+        """Give all blocks, with their latents, the first numbers of block 0."""
+        stacks = self.context_attention, self.context_ff, self.latent_attention, self.latent_ff
+        of_stacks = (parameter for layer in stacks for parameter in layer.parameters())
+        start_stack_alike([self.block_latents, *of_stacks])
+        for name in BlockLayers._fields:
+            start_alike(cast(Any, getattr(self, name)))
 
     def block(self, k: int) -> BlockLayers:
         """Return the layers that only block k has; layers that all blocks share are attributes."""

@@ -47,6 +47,7 @@ from edgefold.train.layers.device_layers import (
 from edgefold.train.layers.embeddings import embedding_on_device
 from edgefold.train.layers.latents import PUBLISHED_FORM, LatentsConfig, first_latents
 from edgefold.train.layers.prediction_head import GaussianOutput
+from edgefold.train.layers.starts import start_alike
 from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.running_latents import RunningLatentsModel, RunningLatentsOnDevice
 from edgefold.train.published import Published, as_published
@@ -137,6 +138,10 @@ class Cmanp(CmabModel, RunningLatentsModel):
         # Query layer k attends to what block k gave out.
         self.query_attention = nn.ModuleList(config.attention(True) for _ in range(n_blocks))
         self.query_ff = nn.ModuleList(config.feed_forward() for _ in range(n_blocks))
+        if config.start == "published":
+            self.start_blocks_alike()
+            for layers in (self.query_attention, self.query_ff):
+                start_alike(layers)
         self.add_head()
 
     def query_layer(self, k: int) -> tuple[Attention, FeedForward]:

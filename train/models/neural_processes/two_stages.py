@@ -17,6 +17,7 @@ Letters of shapes: B streams, N points, S bootstraps, X inputs, Y outputs, D wid
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -41,26 +42,16 @@ class BnpConfig(NpConfig):
     Attributes:
         stages: 2 as published, resampling points and then residuals, which keeps the points; 1 for
             a state of constant size, which resamples points only.
-        counts: How often a bootstrap counts a point: see `seeded_draws.Counts`. With one stage only
-            "poisson" is possible.
+        counts: How often a bootstrap of two stages counts a point: see `seeded_draws.Counts`. With
+            one stage they are always "poisson": a sum cannot draw from all points.
         capacity, when_full: Number of points that are kept with two stages, and what becomes of
             one beyond it.
     """
 
-    stages: int = 1
+    stages: Literal[1, 2] = 1
     counts: Counts = "poisson"
     capacity: int = 256
     when_full: str = "refuse"
-
-    def __post_init__(self) -> None:
-        NpConfig.__post_init__(self)  # super() does not know a class with slots
-        if self.stages not in (1, 2):
-            raise ValueError(f"stages is {self.stages}, must be 1 or 2")
-        if self.stages == 1 and self.counts != "poisson":
-            raise ValueError(
-                f"counts is {self.counts!r}, which needs the points of stages=2; with one stage "
-                "take 'poisson'"
-            )
 
 
 class TwoStageProcess(BootstrappedProcess):
