@@ -64,9 +64,15 @@ TINY: dict[str, dict[str, Any]] = {
     "hopping-nystrom": {**WINDOW, "n_landmarks": 3},
     "lbanp": {**LATENTS, "capacity": 12},
     "lbanp-end": {**LATENTS, "capacity": 12, "n_target_latents": 4},
+    "lbanp-end-published": {
+        **LATENTS,
+        **{"capacity": 12, "n_target_latents": 4, "bottleneck": "pre-norm", "least": 0.0},
+        **{"residual": "normalised", "targets_read": "last-block"},
+    },
     "lbanp-nd": {**LATENTS, "capacity": 12},
     "np": {"width": 16, "n_samples": 3},
     "perceiver-io": LATENTS,
+    "perceiver-io-iterative": {**LATENTS, "reads_context": "each-block", "capacity": 12},
     "poisson": {},
     "sensors": {"longest": 48, "values": 160},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
@@ -74,12 +80,18 @@ TINY: dict[str, dict[str, Any]] = {
     "tnp-a": TRANSFORMER,
     "tnp-d": TRANSFORMER,
     "tnp-nd": TRANSFORMER,
+    "tnp-nd-low-rank": {**TRANSFORMER, "covariance": "low-rank"},
     "transformer-ca": TRANSFORMER,
     "window-nystrom": {**WINDOW, "n_landmarks": 3},
     "window-transformer": WINDOW,
 }
 """Settings with which a model's steps take least time."""
-VARIANTS = {"cmanp-forgetting": "cmanp"}
+VARIANTS = {
+    "cmanp-forgetting": "cmanp",
+    "lbanp-end-published": "lbanp-end",
+    "perceiver-io-iterative": "perceiver-io",
+    "tnp-nd-low-rank": "tnp-nd",
+}
 """Settings that give a model other graphs."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]
 Export = Callable[[str, int, str], Path]

@@ -38,7 +38,7 @@ from edgefold.train.layers.device_layers import (
     constant_rows,
     exact,
 )
-from edgefold.train.layers.latents import first_latents
+from edgefold.train.layers.latents import PUBLISHED_FORM, first_latents
 from edgefold.train.layers.prediction_head import HeadOnDevice, PredictionHead
 from edgefold.train.models.attentive.lbanp import KeptLatentsConfig, Lbanp, LbanpOnDevice
 from edgefold.train.models.latents_model import LatentsModel, LatentsOnDevice
@@ -74,13 +74,7 @@ class PerceiverIoConfig(KeptLatentsConfig):
 
 PRESETS = {
     "small": PerceiverIoConfig(n_blocks=3, n_latents=32),
-    "paper": PerceiverIoConfig(
-        embedding="mlp",
-        latents="normal",
-        query_gain=1.0,
-        residual="normalised",
-        reads_context="each-block",
-    ),
+    "paper": PerceiverIoConfig(**PUBLISHED_FORM, reads_context="each-block"),
 }
 """Settings by name: `paper` has six layers, as the tree cross attention paper gives to every model,
 and 128 latents, and reads the context in each layer: 583,874 parameters, and 375,234 where it reads
