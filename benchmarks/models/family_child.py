@@ -48,7 +48,7 @@ def export(model_name: str, preset: str, n_points: int, out: Path) -> dict[str, 
     config = ExportConfig(chunk=CHUNK, targets=TARGETS, parity_steps=4 * CHUNK)
     report = export_bundle(model, {"name": "gp"}, out, config)
     return {
-        "grows": bool(settings),
+        "grows": model.capacity > 0,
         "summary": model.summary,
         "n_parameters": sum(p.numel() for p in model.parameters()),
         "export_s": time.perf_counter() - began_s,
