@@ -67,7 +67,7 @@ TINY: dict[str, dict[str, Any]] = {
     "lbanp-end-published": {
         **LATENTS,
         **{"capacity": 12, "n_target_latents": 4, "bottleneck": "pre-norm", "least": 0.0},
-        **{"residual": "normalised", "targets_read": "last-block"},
+        **{"residual": "normalised", "queries": "last"},
     },
     "lbanp-nd": {**LATENTS, "capacity": 12},
     "np": {"width": 16, "n_samples": 3},

@@ -25,6 +25,7 @@ from tests.reference.transformers import encoded_targets, post_norm_layer
 
 Joint = Callable[..., tuple[Rows, Rows]]
 Exchange = Callable[[Weights, Any, Rows], Rows]
+Covariance = Callable[[Weights, Any, Rows, Rows], Rows]
 N_LAYERS = 2
 """Of the attention between targets."""
 
@@ -58,34 +59,46 @@ def by_blocks(weights: Weights, config: Any, rows: Rows) -> Rows:
     return hidden
 
 
-def joint_head(weights: Weights, config: Any, rows: Rows, attention: Exchange) -> tuple[Rows, Rows]:
-    """Mean and covariance: L L^T with L = tril(P P^T), or P P^T + diag(exp(d)).
-
-    Where predictions are bounded, the diagonal of L is 0.05 + 0.95 tanh(|P_i|^2).
-    """
-    mean = linear(weights["mean"][2], relu(linear(weights["mean"][0], rows)))
-    numbers = mlp(weights["projector"], attention(weights["attention"], config, rows), 4)
-    factor = numbers.reshape(mean.size, -1)  # P, (M Y, R)
-    if config.covariance == "low-rank":
-        own = np.exp(mlp(weights["diagonal"], rows, 4))
-        return mean, factor @ factor.T + np.diag(own.ravel())
+def cholesky(weights: Weights, config: Any, rows: Rows, factor: Rows) -> Rows:
+    """L L^T with L = tril(P P^T); where it is bounded, L_ii is 0.05 + 0.95 tanh(|P_i|^2)."""
     lower = np.tril(factor @ factor.T)
     if config.bounded:
         np.fill_diagonal(lower, 0.05 + 0.95 * np.tanh(np.diagonal(lower)))
-    return mean, lower @ lower.T
+    product: Rows = lower @ lower.T
+    return product
 
 
-def tnp_nd(weights: Weights, config: Any, *points: Rows) -> tuple[Rows, Rows]:
+def low_rank(weights: Weights, config: Any, rows: Rows, factor: Rows) -> Rows:
+    """P P^T + diag(exp(d)), where d is computed of each target's row by four layers."""
+    own: Rows = np.exp(mlp(weights["diagonal"], rows, 4))
+    joint: Rows = factor @ factor.T + np.diag(own.ravel())
+    return joint
+
+
+def joint_head(
+    weights: Weights, config: Any, rows: Rows, attention: Exchange, covariance: Covariance
+) -> tuple[Rows, Rows]:
+    """Mean, and the covariance of the factor P (M Y, R) that the targets give after attention."""
+    mean = linear(weights["mean"][2], relu(linear(weights["mean"][0], rows)))
+    numbers = mlp(weights["projector"], attention(weights["attention"], config, rows), 4)
+    return mean, covariance(weights, config, rows, numbers.reshape(mean.size, -1))
+
+
+def tnp_nd(
+    weights: Weights, config: Any, *points: Rows, covariance: Covariance = cholesky
+) -> tuple[Rows, Rows]:
     rows = encoded_targets(weights, config, *points)
-    return joint_head(weights["head"], config, rows, among_targets)
+    return joint_head(weights["head"], config, rows, among_targets, covariance)
 
 
 def of_latents(rows_of: Callable[..., Rows], attention: Exchange) -> Joint:
     """Return a model whose targets read latents; a layer norm precedes the head."""
 
-    def model(weights: Weights, config: Any, *points: Rows) -> tuple[Rows, Rows]:
+    def model(
+        weights: Weights, config: Any, *points: Rows, covariance: Covariance = cholesky
+    ) -> tuple[Rows, Rows]:
         rows = layer_norm(weights["head_norm"], rows_of(weights, config, *points))
-        return joint_head(weights["head"], config, rows, attention)
+        return joint_head(weights["head"], config, rows, attention, covariance)
 
     return model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,27 +20,33 @@ from tests.reference.numpy_layers import Rows, Weights
 from tests.reference.subjects import B, M, drawn, published, require_equal, streamed
 
 LOW_RANK = {"covariance": "low-rank"}
+
+
+def low_rank(reference: Joint) -> Joint:
+    return partial(reference, covariance=joint_heads.low_rank)
+
+
 JOINT: dict[str, tuple[str, dict[str, Any], Joint]] = {
     "tnp-nd": ("tnp-nd", {}, joint_heads.tnp_nd),
     "tnp-nd, bounded": ("tnp-nd", {"bounded": True}, joint_heads.tnp_nd),
-    "tnp-nd, low-rank": ("tnp-nd", LOW_RANK, joint_heads.tnp_nd),
+    "tnp-nd, low-rank": ("tnp-nd", LOW_RANK, low_rank(joint_heads.tnp_nd)),
     "lbanp-nd": ("lbanp-nd", {}, joint_heads.lbanp_nd),
-    "lbanp-nd, low-rank": ("lbanp-nd", LOW_RANK, joint_heads.lbanp_nd),
-    "lbanp-nd, last": ("lbanp-nd", {"targets_read": "last-block"}, joint_heads.lbanp_last_nd),
+    "lbanp-nd, low-rank": ("lbanp-nd", LOW_RANK, low_rank(joint_heads.lbanp_nd)),
+    "lbanp-nd, last": ("lbanp-nd", {"queries": "last"}, joint_heads.lbanp_last_nd),
     "lbanp-end": ("lbanp-end", {}, joint_heads.lbanp_end),
-    "lbanp-end, low-rank": ("lbanp-end", LOW_RANK, joint_heads.lbanp_end),
+    "lbanp-end, low-rank": ("lbanp-end", LOW_RANK, low_rank(joint_heads.lbanp_end)),
     "lbanp-end, equations": (
         *("lbanp-end", {"bottleneck": "post-norm"}),
         joint_heads.lbanp_end_equations,
     ),
     "cmanp-and": ("cmanp-and", {}, joint_heads.cmanp_and),
     "cmanp-and, bounded": ("cmanp-and", {"bounded": True}, joint_heads.cmanp_and),
-    "cmanp-and, low-rank": ("cmanp-and", LOW_RANK, joint_heads.cmanp_and),
+    "cmanp-and, low-rank": ("cmanp-and", LOW_RANK, low_rank(joint_heads.cmanp_and)),
 }
 SINGLE: dict[str, tuple[str, dict[str, Any], Callable[..., tuple[Rows, Rows]]]] = {
-    "lbanp-l": ("lbanp", {"targets_read": "last-block"}, latent_models.lbanp_last),
+    "lbanp-l": ("lbanp", {"queries": "last"}, latent_models.lbanp_last),
     "lbanp-l, points": (
-        *("lbanp", {"targets_read": "last-block", "keep": "points"}),
+        *("lbanp", {"queries": "last", "keep": "points"}),
         latent_models.lbanp_last,
     ),
     "perceiver-io": ("perceiver-io", {}, latent_models.perceiver_io),

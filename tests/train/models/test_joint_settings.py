@@ -54,7 +54,7 @@ def test_every_parameter_is_trained(name: str, covariance: str) -> None:
         *((name, {"trained_blocks": "some"}, "trained_blocks") for name in JOINT),
         *((name, {"trained_blocks": "fixed"}, "trained_blocks") for name in JOINT[:3]),
         ("lbanp-end", {"bottleneck": "none"}, "bottleneck"),
-        ("lbanp", {"targets_read": "first-block"}, "targets_read"),
+        ("lbanp", {"queries": "first-block"}, "queries"),
         ("tnp-a", {"given_noise": -0.05}, "given_noise"),
         ("tnp-a", {"given_noise": float("nan")}, "given_noise"),
     ],
@@ -71,7 +71,7 @@ def test_settings_that_mean_nothing_are_refused(
     [
         ("perceiver-io", {}, 583_874),
         ("perceiver-io", {"reads_context": "once"}, 375_234),
-        ("lbanp", {"targets_read": "last-block"}, 583_874),
+        ("lbanp", {"queries": "last"}, 583_874),
         ("lbanp-end", {}, 1_094_613),
         ("lbanp-end", {"bottleneck": "post-norm"}, 1_011_861),
         ("tnp-nd", {"covariance": "low-rank"}, 374_294),

@@ -48,9 +48,9 @@ from edgefold.train.published import Published, as_published
 from edgefold.train.settings import PAPER_TRAINING
 from edgefold.train.states.point_buffer import real_points
 
-TargetsRead = Literal["each-block", "last-block"]
-"""Blocks whose latents the targets attend to: each block's in a query layer of its own, as LBANP,
-or only the last one's, as LBANP-L (Feng et al. 2023, appendix B.3) and Perceiver IO."""
+Queries = Literal["each", "last"]
+"""Query layers: each block has one, by which targets attend to its latents, or only the last block
+does, as in LBANP-L (Feng et al. 2023, appendix B.3) and Perceiver IO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ class KeptLatentsConfig(LatentsConfig):
 
 @dataclass(frozen=True, slots=True)
 class LbanpConfig(KeptLatentsConfig):
-    """Holds the settings of an LBANP; `targets_read` is described at `TargetsRead`."""
+    """Holds the settings of an LBANP; `queries` is described at `Queries`."""
 
-    targets_read: TargetsRead = "each-block"
+    queries: Queries = "each"
 
     def __post_init__(self) -> None:
         KeptLatentsConfig.__post_init__(self)
-        if self.targets_read not in get_args(TargetsRead):
-            known = " or ".join(map(repr, get_args(TargetsRead)))
-            raise ValueError(f"targets_read is {self.targets_read!r}; take {known}")
+        if self.queries not in get_args(Queries):
+            known = " or ".join(map(repr, get_args(Queries)))
+            raise ValueError(f"queries is {self.queries!r}; take {known}")
 
 
 PRESETS = {
@@ -98,7 +98,7 @@ PUBLISHED = as_published(
     },
 )
 """Published log-likelihoods in nats, Feng et al. 2023: for GP tasks (RBF and Matern 5/2) table 2;
-LBANP-L (`targets_read` "last-block") table 6."""
+LBANP-L (`queries` "last") table 6."""
 
 
 class LbanpBlock(nn.Module):
@@ -154,7 +154,7 @@ class Lbanp(LatentsModel, PointsModel):
 
     @property
     def n_query_layers(self) -> int:
-        each: bool = self.config.targets_read == "each-block"
+        each: bool = self.config.queries == "each"
         return self.config.n_blocks if each else 1
 
     @property
