@@ -12,7 +12,6 @@ from edgefold.cli.text.numbers import format_bytes, format_time
 
 COST_POINTS = 1_000
 """Costs that stand beside scores are those after so many points."""
-CONSTANT = ("cnp", "np", "bnp", "convcnp", "perceiver-io", "cmanp", "cmanp-and")
 JOINT = ("tnp-a", "tnp-nd", "lbanp-nd", "lbanp-end", "cmanp-and")
 """Scored by a joint log-likelihood, or given the targets before."""
 
@@ -27,6 +26,11 @@ def _pyplot() -> Any:
     return plt
 
 
+def grows(model: dict[str, Any]) -> bool:
+    """Return whether the record of a model is of one that keeps its points."""
+    return any(cell.get("grows", True) for cell in model["sizes"].values())
+
+
 def draw_growth(data: dict[str, Any], out: Path) -> None:
     """Update, query and memory against N, in the manner of CMANP's figures 3 and 8."""
     plt = _pyplot()
@@ -39,12 +43,12 @@ def draw_growth(data: dict[str, Any], out: Path) -> None:
         ("memory that the process needs", memory),
     )
     names = list(data["models"])
-    grown = [name for name in names if name not in CONSTANT]
+    grown = [name for name in names if grows(data["models"][name])]
     colors = {
         name: plt.get_cmap("YlOrBr")(0.35 + 0.6 * i / max(1, len(grown) - 1))
         for i, name in enumerate(grown)
     }
-    held = [name for name in names if name in CONSTANT]
+    held = [name for name in names if name not in grown]
     colors |= {
         name: plt.get_cmap("PuBu")(0.45 + 0.55 * i / max(1, len(held) - 1))
         for i, name in enumerate(held)
@@ -173,11 +177,18 @@ def draw_pareto(families: Sequence[dict[str, Any]], quality: dict[str, Any], out
         ("arrival_s", "time of an arrival: predict, then learn", format_time),
         ("needed_bytes", "memory that the process needs", format_bytes),
     )
+    held = {
+        f"{name}, {model['preset']}"
+        for family in families
+        for name, model in family["models"].items()
+        if not grows(model)
+    }
     of_model = {name: name.split(",")[0] for name in models}
     if len(set(of_model.values())) == len(models):  # one preset of each: its name says nothing
         models = {of_model[name]: found for name, found in models.items()}
+        held = {name.split(",")[0] for name in held}
         of_model = {name: name for name in models}
-    colors = {name: "#2b6cb0" if of_model[name] in CONSTANT else "#c05621" for name in models}
+    colors = {name: "#2b6cb0" if name in held else "#c05621" for name in models}
     for axes, (cost, title, shown) in zip(panels, parts, strict=True):
         points = {name: (found[cost], found["nats"]) for name, found in models.items()}
         best = [points[name] for name in front(points)]

@@ -24,6 +24,12 @@ MEANINGS: Final[Mapping[str, str]] = {
     "head_norm": "whether a norm stands before the predictor",
     "first_relu": "whether a ReLU stands before the self-attention of the first path",
     "points_per_unit": "points of the grid for a unit of x",
+    "least": "number added to the diagonal of a joint head's Cholesky factor",
+    "trained_blocks": "targets that training predicts together: all, a drawn number, or a block",
+    "bottleneck": "layers between joint targets: LBANP's blocks (code) or TNP-ND's (equations)",
+    "reads_context": "when latents read the context: in each block, or once before all",
+    "given_noise": "noise on given targets in training where deviations are bounded",
+    "permute": "whether a sample draws the targets in a random order",
     "scores_by": "what scores are divided by: the square root of the width, or of a head's",
     "start": "distribution from which weights start",
     "stages": "what bootstraps resample: points and then residuals (2), or points only (1)",
@@ -39,6 +45,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "entropy": "entropy that is a bonus: a mean over heads and decisions, or a sum of the policy's",
     "tree_gradients": "whether the gradient of a node goes on to its children",
 }
+
+UNSCORED = "given_noise", "permute"
+"""Departures that change no score of gp: deviations are not bounded there, and samples are not
+scored."""
 
 
 def departures_of(name: str) -> dict[str, tuple[Any, Any]]:

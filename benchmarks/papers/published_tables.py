@@ -184,7 +184,7 @@ ReTreever [retreever] 1.30±0.01 -
 TNP-ND [tnp-nd] 1.50±0.00 1.31±0.00
 LBANP-ND (8) [lbanp-nd n_latents=8] 1.38±0.01 1.06±0.01
 LBANP-ND (128) [lbanp-nd] 1.42±0.01 1.14±0.01
-LBANP-END (8) [lbanp-end n_latents=8] 1.39±0.01 1.06±0.01
+LBANP-END (8) [lbanp-end n_latents=8 n_target_latents=8] 1.39±0.01 1.06±0.01
 LBANP-END (128) [lbanp-end] 1.42±0.02 1.14±0.04
 CMANP-AND [cmanp-and] 1.48±0.03 1.19±0.03
 TNP-A [tnp-a] 1.54±0.01 1.41±0.01
@@ -221,7 +221,7 @@ ReTreever-Full [retreever full=true] 3.77±0.01
 TNP-ND [tnp-nd] 5.48±0.02
 LBANP-ND (8) [lbanp-nd n_latents=8] 5.14±0.01
 LBANP-ND (128) [lbanp-nd] 5.57±0.03
-LBANP-END (8) [lbanp-end n_latents=8] 5.14±0.02
+LBANP-END (8) [lbanp-end n_latents=8 n_target_latents=8] 5.14±0.02
 LBANP-END (128) [lbanp-end] 5.60±0.02
 CMANP-AND [cmanp-and] 6.31±0.04
 TNP-A [tnp-a] 5.82±0.01
@@ -251,7 +251,7 @@ LBANP (8) [lbanp n_latents=8] 4.39±0.02
 LBANP-L (128) [lbanp queries=last] 4.90±0.05
 LBANP (128) [lbanp] 5.09±0.02
 CMANP [cmanp] 5.02±0.14
-LBANP-END (8) [lbanp-end n_latents=8] 5.36±0.03
+LBANP-END (8) [lbanp-end n_latents=8 n_target_latents=8] 5.36±0.03
 LBANP-END (128) [lbanp-end] 6.06±0.03
 CMANP-AND [cmanp-and] 6.96±0.07
 """,

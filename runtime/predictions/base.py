@@ -77,10 +77,19 @@ class PredictionKind(ABC):
         joint: Whether the M targets of one query are predicted jointly. The axis of the targets is
             then the one before `shape`, and a query gets a mask (B, M), true for real targets and
             false for those that only fill up its width.
+        stored_if_changed: Names of the settings that a manifest holds only where they differ from
+            their default. A bundle that does not use them is what it was before they existed, and
+            older versions open it.
     """
 
     name: ClassVar[str]
     joint: ClassVar[bool] = False
+    stored_if_changed: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def permuted(self) -> bool:
+        """Return whether each draw of `Stream.sample` takes the targets in a random order."""
+        return False
 
     @property
     def block(self) -> int:
@@ -147,4 +156,8 @@ class PredictionKind(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return the constructor's arguments that make this instance again, as JSON values."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        settings = asdict(self)  # type: ignore[call-overload]
+        for name in self.stored_if_changed:
+            if settings[name] == getattr(type(self), name):  # a field's default
+                del settings[name]
+        return settings  # type: ignore[no-any-return]

@@ -19,9 +19,17 @@ distribution."""
 
 @dataclass(frozen=True)
 class Gaussian(PredictionKind):
-    """Predicts normal distributions with two tensors, `mean` and `std`, each (..., Y); std > 0."""
+    """Predicts normal distributions with two tensors, `mean` and `std`, each (..., Y); std > 0.
 
+    Attributes:
+        permuted: Whether each draw of `Stream.sample` takes the targets in a random order. The
+            distribution of all targets together depends on their order where a drawn value is
+            learned before the next is predicted.
+    """
+
+    permuted: bool = False
     name: ClassVar[str] = "gaussian"
+    stored_if_changed: ClassVar[tuple[str, ...]] = ("permuted",)
 
     def tensors(self, n_outputs: int) -> tuple[PredictionTensor, ...]:
         shape = (n_outputs,)

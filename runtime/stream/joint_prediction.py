@@ -67,7 +67,8 @@ class JointPrediction(StateKeeper):
 
         A block of targets is predicted and drawn, a copy of the state learns the drawn values, and
         the next block is predicted. The first call allocates the copy: as many bytes again as
-        `buffer_bytes`, which then counts it too.
+        `buffer_bytes`, which then counts it too. Where the model's predictions are `permuted`, each
+        draw takes the targets in a random order, the same for all streams.
 
         Args:
             x: Target inputs, (M, X) or (B, M, X), any number of them; (M, 0) if X is 0.
@@ -98,19 +99,25 @@ class JointPrediction(StateKeeper):
         random = np.random.default_rng(seed)
         samples = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
         start = self._state.read(), self._state.at.n_points, self._state.at.n_recent
-        first: Prediction | None = None  # the same for all draws
+        first: Prediction | None = None  # the same for all draws in one order
+        given = x
         for sample in samples:
+            order = random.permutation(m) if kind.permuted else np.arange(m)
+            if kind.permuted and given is not None:
+                x, first = given[..., order, :], None
             if len(blocks) > 1 or first is None:
                 copy._state.load(*start)
+            drawn = np.empty_like(sample)
             for rows in blocks:
                 if rows.start:
                     prediction = copy.query(_rows(x, rows))
                 else:
                     prediction = first = first or copy.query(_rows(x, rows)).copy()
                 values = kind.sample(prediction.tensors, random)
-                sample[:, rows] = values
+                drawn[:, rows] = values
                 if rows is not blocks[-1]:
                     copy.update(_rows(x, rows), values)
+            sample[:, order] = drawn
         return samples[:, 0] if self.manifest.n_streams == 1 else samples
 
     @one_call

@@ -74,9 +74,15 @@ TINY: dict[str, dict[str, Any]] = {
     "hopping-nystrom": {**WINDOW, "n_landmarks": 3},
     "lbanp": {**LATENTS, "capacity": 12},
     "lbanp-end": {**LATENTS, "capacity": 12, "n_target_latents": 4},
+    "lbanp-end-published": {
+        **LATENTS,
+        **{"capacity": 12, "n_target_latents": 4, "bottleneck": "pre-norm", "least": 0.0},
+        **{"residual": "normalised", "queries": "last"},
+    },
     "lbanp-nd": {**LATENTS, "capacity": 12},
     "np": {"width": 16, "n_samples": 3},
     "perceiver-io": LATENTS,
+    "perceiver-io-iterative": {**LATENTS, "reads_context": "each-block", "capacity": 12},
     "poisson": {},
     "sensors": {"longest": 48, "values": 160},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
@@ -84,6 +90,7 @@ TINY: dict[str, dict[str, Any]] = {
     "tnp-a": TRANSFORMER,
     "tnp-d": TRANSFORMER,
     "tnp-nd": TRANSFORMER,
+    "tnp-nd-low-rank": {**TRANSFORMER, "covariance": "low-rank"},
     "transformer-ca": TRANSFORMER,
     "window-nystrom": {**WINDOW, "n_landmarks": 3},
     "window-transformer": WINDOW,
@@ -94,6 +101,9 @@ VARIANTS = {
     "bnp-two-stages": "bnp",
     "cmanp-forgetting": "cmanp",
     "convcnp-published": "convcnp",
+    "lbanp-end-published": "lbanp-end",
+    "perceiver-io-iterative": "perceiver-io",
+    "tnp-nd-low-rank": "tnp-nd",
 }
 """Settings that give a model other graphs."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]

@@ -16,7 +16,7 @@ from tests.reference.numpy_layers import Rows
 SMALL = {
     **{"width": 12, "n_heads": 3, "feedforward": 10, "n_inputs": 2, "n_outputs": 2},
     **{"n_blocks": 3, "n_layers": 3, "n_latents": 5, "capacity": 16, "n_samples": 4},
-    **{"n_encoder_layers": 2, "order": "axis"},
+    **{"n_encoder_layers": 2, "order": "axis", "n_target_latents": 4, "block": 3},
 }
 """Sizes; a model takes those that its settings have."""
 B, M = 3, 7
@@ -25,14 +25,14 @@ B, M = 3, 7
 def published(name: str, **settings: Any) -> StreamingModel:
     """A small model of the preset `paper` in float64, with noise on every parameter.
 
-    The settings change those of the preset.
+    `settings` change the preset.
     """
     torch.manual_seed(0)
     of: Any = model_class(name)
     paper = of.presets["paper"]
     known = {field.name for field in fields(paper)}
-    sizes = {key: size for key, size in SMALL.items() if key in known}
-    model: StreamingModel = of(replace(paper, **sizes | settings)).double().eval()
+    sizes = {key: size for key, size in SMALL.items() if key in known} | settings
+    model: StreamingModel = of(replace(paper, **sizes)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

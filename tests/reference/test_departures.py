@@ -11,7 +11,10 @@ import torch
 
 from benchmarks.papers.departures import MODELS, Variant, variants
 from benchmarks.papers.departures_table import (
+    ALL,
     MEANINGS,
+    PUBLISHED,
+    UNSCORED,
     departures_of,
     departures_table,
     effects,
@@ -51,10 +54,19 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(3)
 
 
+ACTS_WITH: dict[str, dict[str, Any]] = {"given_noise": {"bounded": True}}
+"""Settings without which a departure has no effect."""
+
+
 @pytest.mark.parametrize(("name", "setting"), LISTED)
 def test_what_is_listed_differs(name: str, setting: str) -> None:
-    """It changes the first weights, or with the same weights the loss or its gradients."""
-    paper, changed = built(name), built(name, **{setting: departures_of(name)[setting][1]})
+    """It changes the first weights, the kind of prediction, or with the same weights the loss."""
+    more = ACTS_WITH.get(setting, {})
+    ours = {setting: departures_of(name)[setting][1]}
+    paper, changed = built(name, **more), built(name, **more, **ours)
+    if setting == "permute":
+        assert paper.prediction != changed.prediction
+        return
     weights, others = paper.state_dict(), changed.state_dict()
     shapes = [{key: t.shape for key, t in some.items()} for some in (weights, others)]
     if shapes[0] != shapes[1] or any(not torch.equal(weights[k], others[k]) for k in weights):
@@ -71,7 +83,8 @@ def test_what_is_listed_differs(name: str, setting: str) -> None:
 def test_each_is_described_and_each_has_a_measured_model() -> None:
     listed = {setting for _, setting in LISTED}
     assert listed == set(MEANINGS)
-    assert {setting for name in MODELS for setting in departures_of(name)} == listed
+    measured = {run.variant.split("=")[0] for name in MODELS for run in variants(name, 1, 1, 1)}
+    assert measured == listed - set(UNSCORED) | {PUBLISHED, ALL}
     assert len(departures_table().rows) >= len(listed)
 
 

@@ -14,6 +14,7 @@ from tests.reference.subjects import B, drawn, published, require_equal, streame
 
 GAUSSIAN = {
     "lbanp": latent_models.lbanp,
+    "perceiver-io": latent_models.perceiver_io,
     "eqtnp": latent_models.eqtnp,
     "cmanp": latent_models.cmanp,
     "tnp-d": transformers.tnp_d,

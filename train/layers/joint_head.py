@@ -4,15 +4,20 @@ The input is encoded targets (B, M, D), M for each of B streams, as in TNP-ND (N
 2022); Y is the number of outputs, R is `RANK`:
 
     targets ──> MLP ──────────────────────────────────────> mean (B, M, Y)
-    targets ──> they attend to each other ──> projector ──> P (B, M, Y, R) ──> L = tril(P P^T)
+    targets ──> they attend to each other ──> projector ──> P (B, M, Y, R)
+    targets ──> MLP ──> d (B, M, Y), of a low-rank covariance only
 
-`JointGaussian` says how `std` and `factor` hold L. Every row of L needs only the targets before it,
-so the covariance grows with M^2 whatever the attention costs.
+    "cholesky"    covariance = L L^T, where L = tril(P P^T) and its diagonal |P_i|^2 + least
+    "low-rank"    covariance = P P^T + diag(exp(d))
+
+`JointGaussian` says how `std`, `factor` and `own` hold the covariance. It grows with M^2 whatever
+the attention costs.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,19 +26,34 @@ from edgefold.runtime.predictions import JointGaussian
 from edgefold.train.contract import Prediction
 from edgefold.train.layers.attention import mlp
 from edgefold.train.layers.postnorm_layers import PostNormLayer
+from edgefold.train.layers.starts import start_as_transformer
+from edgefold.train.settings import Start
 
 RANK = 20
 """R, the numbers of each target and output in P, as published."""
 N_LAYERS = 2
+N_DIAGONAL_LAYERS = 4
+
+TrainedBlocks = Literal["all", "drawn", "fixed"]
+"""Number of targets that training predicts together: all of a task, as published, a number that
+`drawn_block` draws for each step, or the settings' `block`."""
+
+PUBLISHED_HEAD: Final[Mapping[str, Any]] = {"least": 0.0, "trained_blocks": "all"}
+"""Settings by which a joint head is the one of the published code."""
 
 
 class TargetAttention(nn.Module):
-    """Lets M targets (B, M, D) attend to each other in two encoder layers, at a cost of O(M^2)."""
+    """Lets M targets (B, M, D) attend to each other in two encoder layers, at a cost of O(M^2).
 
-    def __init__(self, width: int, n_heads: int, feedforward: int = 128):
+    With the `start` "published" the layers start as torch's `TransformerEncoder` does.
+    """
+
+    def __init__(self, width: int, n_heads: int, feedforward: int = 128, start: Start = "ours"):
         super().__init__()
         layers = (PostNormLayer(width, n_heads, feedforward) for _ in range(N_LAYERS))
         self.layers = cast("list[PostNormLayer]", nn.ModuleList(layers))
+        if start == "published":
+            start_as_transformer(self.layers)
 
     def forward(self, targets: Tensor, mask: Tensor | None) -> Tensor:
         visible = None if mask is None else mask[:, None, None]
@@ -76,36 +96,43 @@ class JointHead(nn.Module):
     Args:
         attention: Layers by which the targets exchange information: called with targets and mask.
         width: D, the width of an encoded target.
+        kind: The kind of prediction, which says what the covariance is made of.
         n_outputs: Y, the number of outputs.
-        bounded: Whether the covariance has a least diagonal, as described at `JointGaussian`.
-        block: Number of targets that a query predicts; 0 for any number.
         hidden: Width of the hidden layers.
     """
 
     def __init__(
         self,
-        attention: TargetAttention | BottleneckAttention,
+        attention: nn.Module,
         width: int,
+        kind: JointGaussian,
         n_outputs: int,
-        bounded: bool = False,
-        block: int = 0,
         hidden: int = 128,
     ):
         super().__init__()
-        self.kind = JointGaussian(RANK, bounded, block)
+        self.kind = kind
         self.attention = attention
         self.mean = mlp(width, hidden, n_outputs, 2)
-        self.projector = mlp(width, hidden, n_outputs * RANK, 4)
+        self.projector = mlp(width, hidden, n_outputs * kind.rank, 4)
+        self.diagonal = None
+        if kind.covariance == "low-rank":
+            self.diagonal = mlp(width, hidden, n_outputs, N_DIAGONAL_LAYERS)
 
     def forward(self, targets: Tensor, mask: Tensor | None = None) -> Prediction:
-        """Predict `mean` and `std` (B, M, Y), `factor` (B, M, Y, RANK) from targets (B, M, D).
+        """Predict `mean` and `std` (B, M, Y), `factor` (B, M, Y, R) from targets (B, M, D).
 
         `JointGaussian` describes how `factor` gives the correlations of the targets. The mask (B,
         M) is True for real targets; the others change no prediction of these.
         """
-        factor = self.projector(self.attention(targets, mask)).unflatten(-1, (-1, RANK))
+        rank = self.kind.rank
+        factor = self.projector(self.attention(targets, mask)).unflatten(-1, (-1, rank))
         if mask is not None:
             factor = torch.where(mask[..., None, None], factor, 0.0)
+        if self.diagonal is not None:
+            own = torch.exp(0.5 * self.diagonal(targets))
+            std = (factor.square().sum(-1) + own.square()).sqrt()
+            shares = factor / std[..., None]
+            return {"mean": self.mean(targets), "std": std, "factor": shares, "own": own}
         lower: Tensor = self.kind.lower(factor, torch)
         mean = self.mean(targets)
         std = lower.square().sum(-1).sqrt().reshape(mean.shape)
@@ -140,3 +167,33 @@ def drawn_block(n_targets: int, generator: torch.Generator) -> int:
     separately.
     """
     return int((n_targets + 1) ** torch.rand((), generator=generator).item())
+
+
+def trained_block(config: Any, n_targets: int, generator: torch.Generator) -> int:
+    """Return how many of `n_targets` a training step predicts together, by `trained_blocks`."""
+    if config.trained_blocks == "drawn":
+        return drawn_block(n_targets, generator)
+    block: int = config.block if config.trained_blocks == "fixed" else 0
+    return block or n_targets
+
+
+def joint_kind(config: Any, block: int = 0) -> JointGaussian:
+    """Return the kind of prediction that the settings of a model with a joint head describe.
+
+    Args:
+        config: Settings, of which `bounded`, `least` and `covariance` are taken.
+        block: Number of targets that a query predicts; 0 for any number.
+    """
+    return JointGaussian(RANK, config.bounded, block, config.least, config.covariance)
+
+
+def require_joint_settings(config: Any) -> None:
+    """Raise ValueError where the settings of a model with a joint head contradict each other.
+
+    Args:
+        config: Settings, of which `trained_blocks` and those of `joint_kind` are read; "fixed"
+            blocks need a setting `block`.
+    """
+    joint_kind(config)  # checks its own
+    if config.trained_blocks == "fixed" and not hasattr(config, "block"):
+        raise ValueError("trained_blocks is 'fixed', but the model has no block; take all or drawn")

@@ -16,10 +16,14 @@ from edgefold.train.layers.postnorm_layers import PostNormLayer
 
 @torch.no_grad()
 def start_alike(layers: Iterable[nn.Module]) -> None:
-    """Give all layers the numbers of the first, as copies of one layer have them at the start."""
+    """Give all layers the numbers of the first, as copies of one layer have them at the start.
+
+    A layer may have parts that the first does not have; these keep their own numbers.
+    """
     first, *others = layers or [nn.Identity()]
     for layer in others:
-        layer.load_state_dict(first.state_dict())
+        unknown = layer.load_state_dict(first.state_dict(), strict=False).unexpected_keys
+        assert not unknown, f"the first layer alone has {unknown}"
 
 
 @torch.no_grad()

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear
 from edgefold.train.layers.embeddings import embedding_of, embedding_on_device
-from edgefold.train.layers.joint_head import BottleneckAttention, JointHead, TargetAttention
+from edgefold.train.layers.joint_head import JointHead, joint_kind, trained_block
 from edgefold.train.layers.latents import DecoderOnDevice, LatentsConfig
 from edgefold.train.layers.prediction_head import GaussianHead, Outputs
 from edgefold.train.models.device_form import DeviceForm
@@ -112,9 +113,7 @@ class LatentsModel(StreamingModel):
 class JointLatentsModel(LatentsModel):
     """Predicts all targets of a query jointly, from latents; a base class."""
 
-    def join_targets(
-        self, attention: TargetAttention | BottleneckAttention, block: int = 0
-    ) -> None:
+    def join_targets(self, attention: nn.Module, block: int = 0) -> None:
         """Replace the layers that predict each target separately by a joint head.
 
         Args:
@@ -123,12 +122,21 @@ class JointLatentsModel(LatentsModel):
         """
         del self.head_up, self.head_down
         c = self.config
-        self.head = JointHead(attention, c.width, c.n_outputs, c.bounded, block)
+        self.head = JointHead(attention, c.width, joint_kind(c, block), c.n_outputs)
         self.prediction = self.head.kind
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
         prediction: Prediction = self.head(self.decoded(cache, x), mask)
         return prediction
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the negative joint log-likelihood of blocks, given only the context, per target.
+
+        The setting `trained_blocks` chooses the size of the blocks.
+        """
+        cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
+        block = trained_block(self.config, batch.x_target.shape[1], generator)
+        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
 
 
 class LatentsOnDevice(DeviceForm):

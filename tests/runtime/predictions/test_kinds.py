@@ -40,6 +40,18 @@ def joint(bounded: bool, lead: tuple[int, ...] = (4,)) -> tuple[JointGaussian, d
     }
 
 
+def low_rank(lead: tuple[int, ...] = (4,)) -> tuple[JointGaussian, dict[str, Any]]:
+    """A joint prediction of three targets with two outputs each, of a low-rank covariance."""
+    factor, own = RANDOM.normal(size=(*lead, 3, 2, 4)), RANDOM.uniform(0.1, 2, (*lead, 3, 2))
+    std = np.sqrt((factor**2).sum(-1) + own**2)
+    return JointGaussian(4, covariance="low-rank"), {
+        "mean": RANDOM.normal(size=(*lead, 3, 2)),
+        "std": std,
+        "factor": factor / std[..., None],
+        "own": own,
+    }
+
+
 def in_torch(prediction: dict[str, Any], dtype: Any = None) -> dict[str, Any]:
     return {n: torch.tensor(a, dtype=dtype or torch.float64) for n, a in prediction.items()}
 
@@ -110,13 +122,44 @@ def test_the_factor_is_that_of_the_paper(bounded: bool) -> None:
     np.testing.assert_allclose(kind.covariance_factor(told, np), lower, rtol=1e-12)
 
 
-def test_units_of_y_scale_a_joint_prediction_like_any_other() -> None:
-    kind, prediction = joint(False, ())
+def test_a_low_rank_prediction_scores_as_torch_does() -> None:
+    kind, prediction = low_rank()
+    y = RANDOM.normal(size=(4, 3, 2))
+    told = in_torch(prediction)
+    factor = (told["factor"] * told["std"][..., None]).flatten(1, 2)
+    whole = torch.distributions.LowRankMultivariateNormal(
+        told["mean"].flatten(1), factor, told["own"].flatten(1) ** 2
+    )
+    expected = whole.log_prob(torch.tensor(y).flatten(1)).numpy()[:, None] / 3
+    np.testing.assert_allclose(kind.log_likelihood(prediction, y, np), expected, rtol=1e-10)
+    found = kind.log_likelihood(told, torch.tensor(y), torch)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
+    deviation = whole.variance.sqrt().unflatten(-1, (3, 2)).numpy()
+    np.testing.assert_allclose(kind.deviation(prediction), deviation, rtol=1e-12)
+
+
+def test_a_low_rank_score_in_float32_survives_noise_far_below_the_signal() -> None:
+    kind, prediction = low_rank(())
+    own = np.full((3, 2), 1e-4)
+    rows = prediction["factor"] * prediction["std"][..., None]
+    std = np.sqrt((rows**2).sum(-1) + own**2)
+    prediction |= {"own": own, "std": std, "factor": rows / std[..., None]}
+    y = prediction["mean"] + (rows.reshape(6, 4) @ RANDOM.normal(size=4)).reshape(3, 2)
+    expected = kind.log_likelihood(prediction, y, np)
+    single = in_torch(prediction, torch.float32)
+    factor = kind.covariance_factor(single, torch)
+    assert factor.isfinite().all() and factor.dtype == torch.float32
+    assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("prediction_of", [lambda: joint(False, ()), lambda: low_rank(())])
+def test_units_of_y_scale_a_joint_prediction_like_any_other(prediction_of: Any) -> None:
+    kind, prediction = prediction_of()
     y, scale, shift = RANDOM.normal(size=(3, 2)), np.array([3.0, 0.2]), np.array([7.0, -1.0])
     raw = {
         **prediction,
         "mean": prediction["mean"] * scale + shift,
-        "std": prediction["std"] * scale,
+        **{n: prediction[n] * scale for n in ("std", "own") if n in prediction},
     }
     found = kind.log_likelihood(raw, y * scale + shift, np)
     expected = kind.log_likelihood(prediction, y, np) - np.log(scale).sum()
@@ -158,6 +201,7 @@ def test_gradients_of_a_joint_score_are_finite_without_any_correlation() -> None
             {"mean": np.array([[[1.0], [5.0]]]), "std": np.array([[[0.5], [1.0]]])},
         ),
         joint(False, ()),
+        low_rank(()),
     ],
     ids=lambda found: found.name if isinstance(found, PredictionKind) else "",
 )
@@ -231,9 +275,41 @@ def test_the_density_of_an_event_returns_to_raw_units_by_the_scale_of_time() -> 
     assert gaps.tolist() == [[4.0], [8.0]]  # a time between two events knows no shift
 
 
-@pytest.mark.parametrize("kind", [GaussianMixture(3), JointGaussian(4, True)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        GaussianMixture(3),
+        JointGaussian(4, True),
+        JointGaussian(4, least=0.0),
+        JointGaussian(4, covariance="low-rank"),
+        Gaussian(permuted=True),
+    ],
+)
 def test_settings_rebuild_a_kind(kind: PredictionKind) -> None:
     assert type(kind)(**kind.settings()) == kind
+
+
+def test_settings_that_older_versions_do_not_know_are_stored_only_where_they_are_used() -> None:
+    assert Gaussian().settings() == {}
+    assert JointGaussian(4).settings() == {"rank": 4, "bounded": False, "block": 0}
+    assert JointGaussian(4, least=0.0).settings()["least"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"least": -1.0}, "least"),
+        ({"least": math.nan}, "least"),
+        ({"least": math.inf}, "least"),
+        ({"covariance": "diagonal"}, "covariance"),
+        ({"covariance": "low-rank", "bounded": True}, "bounded"),
+    ],
+)
+def test_a_joint_kind_refuses_settings_that_mean_nothing(
+    settings: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        JointGaussian(4, **settings)
 
 
 def test_kinds_refuse_sizes_below_one() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgefold.runtime import JointGaussian
+from edgefold.runtime import Gaussian, JointGaussian
 from edgefold.train.contract import Cache, Prediction, State, StreamingModel
 from tests.contract import Array
 
@@ -68,6 +68,32 @@ class Pairs(Line):
             u = 2 * ratio * one / (STEEP + (STEEP**2 - 4 * ratio**2 * one).sqrt())
             rows.append(torch.cat([u, torch.ones_like(u)], -1)[:, None])
         return {**told, "factor": torch.cat(rows, 1)[:, :, None]}
+
+
+class Permuted(Line):
+    """The same, whose draws take the targets in a random order, which changes no distribution."""
+
+    prediction = Gaussian(permuted=True)
+
+
+class LowRank(Line):
+    """The same, but two targets are predicted jointly, by F F^T + n^2, the covariance they have.
+
+    F is the features times a root of the weights' covariance, and n the noise.
+    """
+
+    prediction = JointGaussian(2, block=2, covariance="low-rank")
+
+    def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
+        told = super().query(cache, x)
+        spread = cache["spread"]
+        first = spread[:, :1, :1].sqrt()
+        below = spread[:, 1:, :1] / first
+        last = (spread[:, 1:, 1:] - below**2).sqrt()
+        top = torch.cat([first, torch.zeros_like(first)], -1)
+        root = torch.cat([top, torch.cat([below, last], -1)], 1)
+        factor = F.pad(x, (0, 1), value=1.0) @ root / told["std"]
+        return {**told, "factor": factor[:, :, None], "own": 0 * told["std"] + NOISE}
 
 
 def exact_joint(x: Array, y: Array, targets: Array) -> tuple[Array, Array]:

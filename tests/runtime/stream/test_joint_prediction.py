@@ -20,10 +20,10 @@ pytest.importorskip("torch", reason="exporting needs the train extra")
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.train.contract import StreamingModel
 from tests.export.lowering.small_models import Window
-from tests.runtime.stream.exact_models import Line, Pairs, exact_joint
+from tests.runtime.stream.exact_models import Line, LowRank, Pairs, Permuted, exact_joint
 
 TASK = {"name": "none", "x_shift": [1.0], "x_scale": [2.0], "y_shift": [10.0], "y_scale": [3.0]}
-MODELS = {"line": Line(), "pairs": Pairs()}
+MODELS = {"line": Line(), "pairs": Pairs(), "low-rank": LowRank(), "permuted": Permuted()}
 ATOL = 1e-4  # nats of 5 targets: float32 Kalman updates of variances around 1
 N_DRAWS = 1000
 
@@ -110,6 +110,30 @@ def test_a_seed_repeats_the_draws(stream: Stream) -> None:
     np.testing.assert_array_equal(stream.sample(x, 3, seed=7), first)
     assert len(np.unique(np.concatenate([first, stream.sample(x, 3), stream.sample(x, 3)]))) == 45
     assert not np.array_equal(first[0], first[1])
+
+
+def test_draws_take_permuted_targets_in_an_order_of_their_own(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[tuple[Array, Array]] = []
+    update = Stream.update
+
+    def recorded(stream: Stream, x: Array, y: Array) -> None:
+        learned.append((np.array(x), np.array(y)))
+        update(stream, x, y)
+
+    x, _ = drawn(3)
+    with Stream.open(lines / "permuted") as stream:
+        monkeypatch.setattr(Stream, "update", recorded)
+        samples = stream.sample(x, 20, seed=2)
+    orders = set()
+    for sample, draw in enumerate(samples):
+        of_sample = learned[2 * sample : 2 * sample + 2]  # the last target is not learned
+        places = [int(np.flatnonzero(x == given)[0]) for given, _ in of_sample]
+        orders.add(tuple(places))
+        for at, (_, value) in zip(places, of_sample, strict=True):
+            assert draw[at] == value
+    assert len(orders) > 3  # of 6
 
 
 @pytest.mark.parametrize("n_waiting", [0, 3])

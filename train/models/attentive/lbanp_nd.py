@@ -9,21 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from edgefold.train.batch import Batch
+from edgefold.runtime.predictions.joint import Covariance
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.joint_head import (
+    N_LAYERS,
+    PUBLISHED_HEAD,
     BottleneckAttention,
     TargetAttention,
-    drawn_block,
+    TrainedBlocks,
+    require_joint_settings,
 )
-from edgefold.train.models.attentive.lbanp import Lbanp, LbanpConfig, LbanpOnDevice
+from edgefold.train.layers.latents import PUBLISHED_FORM
+from edgefold.train.models.attentive.lbanp import Lbanp, LbanpBlock, LbanpConfig, LbanpOnDevice
 from edgefold.train.models.latents_model import JointLatentsModel, LatentsModel
 from edgefold.train.published import Published, as_published
+
+BottleneckLayers = Literal["post-norm", "pre-norm"]
+"""Layers by which LBANP-END's targets exchange information: those of TNP-ND with one last attention
+to the latents, which are the equations of appendix B.5, or blocks of LBANP with a query layer each,
+as in the published code."""
+
+
+@dataclass(frozen=True, slots=True)
+class LbanpNdConfig(LbanpConfig):
+    """Holds the settings of an LBANP-ND: those of an LBANP, and those of its joint head.
+
+    `least` and `covariance` are described at `JointGaussian`, `trained_blocks` at `TrainedBlocks`.
+    """
+
+    least: float = 1e-4
+    covariance: Covariance = "cholesky"
+    trained_blocks: TrainedBlocks = "drawn"
+
+    def __post_init__(self) -> None:
+        LbanpConfig.__post_init__(self)  # super() does not know a class with slots
+        require_joint_settings(self)
 
 
 class LbanpNd(JointLatentsModel, Lbanp):
@@ -35,28 +60,19 @@ class LbanpNd(JointLatentsModel, Lbanp):
 
     name = "lbanp-nd"
     presets: ClassVar[Mapping[str, LbanpConfig]] = {
-        "small": LbanpConfig(n_blocks=3, n_latents=32),
-        "paper": LbanpConfig(embedding="mlp", latents="normal", query_gain=1.0),
+        "small": LbanpNdConfig(n_blocks=3, n_latents=32),
+        "paper": LbanpNdConfig(**PUBLISHED_FORM, **PUBLISHED_HEAD),
     }
     published: ClassVar[Published] = as_published(
         {"LBANP-ND": (1.24, 0.78)}, {"LBANP-ND": (5.57, None, None, 1.42, 1.14)}
     )
 
-    def __init__(self, config: LbanpConfig):
+    def __init__(self, config: LbanpNdConfig):
         super().__init__(config)
         self.join_targets(self._attention(config))
 
-    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
-        return TargetAttention(config.width, config.n_heads, config.feedforward)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the negative joint log-likelihood of blocks of targets, per target: ().
-
-        `drawn_block` draws the size of the blocks.
-        """
-        cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
-        block = drawn_block(batch.x_target.shape[1], generator)
-        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
+    def _attention(self, config: LbanpNdConfig) -> nn.Module:
+        return TargetAttention(config.width, config.n_heads, config.feedforward, config.start)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return LbanpNdOnDevice(self, n_streams)
@@ -76,14 +92,39 @@ class LbanpNdOnDevice(LbanpOnDevice):
 
 
 @dataclass(frozen=True, slots=True)
-class LbanpEndConfig(LbanpConfig):
+class LbanpEndConfig(LbanpNdConfig):
     """Holds the settings of an LBANP-END.
 
     Attributes:
         n_target_latents: Number of latents by which targets exchange information.
+        bottleneck: Form of the layers between them, described at `BottleneckLayers`.
     """
 
     n_target_latents: int = 128
+    bottleneck: BottleneckLayers = "post-norm"
+
+
+class TargetBlocks(nn.Module):
+    """Lets targets attend to L latents that attended to all targets, by two blocks of LBANP.
+
+    In block i the latents attend to the targets as they came, and then to themselves; in query
+    layer i the targets attend to the latents that block i has computed.
+    """
+
+    def __init__(self, config: LbanpEndConfig):
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(config.n_target_latents, config.width))
+        blocks = nn.ModuleList(LbanpBlock(config) for _ in range(N_LAYERS))
+        self.blocks = cast("list[LbanpBlock]", blocks)
+
+    def forward(self, targets: Tensor, mask: Tensor | None) -> Tensor:
+        visible = targets.new_ones(targets.shape[:2]).bool() if mask is None else mask
+        hidden, rows = self.latents.expand(len(targets), -1, -1), targets
+        for block in self.blocks:
+            context = block.context_attention.keys_values(targets)
+            hidden = block.encoded(hidden, context, visible)
+            rows = block.query_ff.added(block.query_attention.added(rows, hidden))
+        return rows
 
 
 class LbanpEnd(LbanpNd):
@@ -96,11 +137,15 @@ class LbanpEnd(LbanpNd):
     name = "lbanp-end"
     presets: ClassVar[Mapping[str, LbanpConfig]] = {
         "small": LbanpEndConfig(n_blocks=3, n_latents=32, n_target_latents=8),
-        "paper": LbanpEndConfig(embedding="mlp", latents="normal", query_gain=1.0),
+        "paper": LbanpEndConfig(**PUBLISHED_FORM, **PUBLISHED_HEAD, bottleneck="pre-norm"),
     }
-    published: ClassVar[Published] = as_published({}, {"LBANP-END": (5.60, 6.06, None, 1.42, 1.14)})
+    published: ClassVar[Published] = as_published(
+        {}, {"LBANP-END (128)": (5.60, 6.06, None, 1.42, 1.14)}
+    )
 
-    def _attention(self, config: LbanpConfig) -> TargetAttention | BottleneckAttention:
+    def _attention(self, config: LbanpNdConfig) -> nn.Module:
         assert isinstance(config, LbanpEndConfig)
+        if config.bottleneck == "pre-norm":
+            return TargetBlocks(config)
         n_latents = config.n_target_latents
         return BottleneckAttention(config.width, config.n_heads, n_latents, config.feedforward)

@@ -31,12 +31,21 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from edgefold.runtime.predictions.joint import Covariance
 from edgefold.train.batch import Batch
 from edgefold.train.contract import Cache, Prediction, StreamingModel
 from edgefold.train.layers.attention import Linear, mlp
 from edgefold.train.layers.device_layers import Affine, exact
 from edgefold.train.layers.embeddings import FourierEmbedding, FourierOnDevice
-from edgefold.train.layers.joint_head import JointHead, TargetAttention, drawn_block
+from edgefold.train.layers.joint_head import (
+    PUBLISHED_HEAD,
+    JointHead,
+    TargetAttention,
+    TrainedBlocks,
+    joint_kind,
+    require_joint_settings,
+    trained_block,
+)
 from edgefold.train.layers.postnorm_layers import PostNormLayer, PostNormOnDevice
 from edgefold.train.layers.prediction_head import GaussianOutput, Outputs
 from edgefold.train.layers.starts import start_as_transformer
@@ -215,31 +224,44 @@ class TnpDOnDevice(TnpOnDevice):
         return prediction
 
 
+@dataclass(frozen=True, slots=True)
+class TnpNdConfig(TnpConfig):
+    """Holds the settings of a TNP-ND: those of a TNP, and those of its joint head.
+
+    `least` and `covariance` are described at `JointGaussian`, `trained_blocks` at `TrainedBlocks`.
+    """
+
+    least: float = 1e-4
+    covariance: Covariance = "cholesky"
+    trained_blocks: TrainedBlocks = "drawn"
+
+    def __post_init__(self) -> None:
+        TnpConfig.__post_init__(self)  # super() does not know a class with slots
+        require_joint_settings(self)
+
+
 class TnpNd(Tnp):
     """Predicts all targets of a query jointly, as TNP-ND.
 
     Its head lets encoded targets attend to each other and gives a mean and a covariance
-    (`joint_head`). The paper's size has 332,821 parameters for one input and output. A query costs
-    O(M N + M^2).
+    (`joint_head`). The paper's size has 332,821 parameters for one input and output, and 374,294
+    with a low-rank covariance. A query costs O(M N + M^2).
     """
 
     name = "tnp-nd"
+    presets: ClassVar[Mapping[str, TnpConfig]] = {
+        "small": TnpNdConfig(n_layers=3, embedding="fourier"),
+        "paper": TnpNdConfig(**PUBLISHED_HEAD, start="published"),
+    }
     published: ClassVar[Published] = as_published(
         {"TNP-ND": (1.46, 1.02)}, {"TNP-ND": (5.48, None, None, 1.50, 1.31)}
     )
 
-    def __init__(self, config: TnpConfig):
+    def __init__(self, config: TnpNdConfig):
         super().__init__(config)
-        attention = TargetAttention(config.width, config.n_heads, config.feedforward)
-        if config.start == "published":
-            start_as_transformer(attention.layers)
-        self.head = JointHead(
-            attention,
-            config.width,
-            config.n_outputs,
-            config.bounded,
-            hidden=config.feedforward,
-        )
+        c = config
+        attention = TargetAttention(c.width, c.n_heads, c.feedforward, c.start)
+        self.head = JointHead(attention, c.width, joint_kind(c), c.n_outputs, c.feedforward)
         self.prediction = self.head.kind
 
     def query(self, cache: Cache, x: Tensor, mask: Tensor | None = None) -> Prediction:
@@ -248,13 +270,12 @@ class TnpNd(Tnp):
     def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the negative joint log-likelihood of blocks of targets, per target: ().
 
-        `drawn_block` draws the size of the blocks.
+        The setting `trained_blocks` chooses the size of the blocks.
         """
         points, visible = self.embedded(batch.x_context, batch.y_context, batch.mask)
         targets = self.targets(self.encode(points, visible), batch.x_target)
-        return self.head.loss(
-            targets, batch.y_target, drawn_block(batch.x_target.shape[1], generator)
-        )
+        block = trained_block(self.config, batch.x_target.shape[1], generator)
+        return self.head.loss(targets, batch.y_target, block)
 
     def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
         return TnpNdOnDevice(self, n_streams)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from edgefold.runtime.predictions.joint import Covariance
 from edgefold.train.batch import Batch
 from edgefold.train.contract import (
     Cache,
@@ -23,7 +24,12 @@ from edgefold.train.contract import (
     advance,
     initial_state_for,
 )
-from edgefold.train.layers.joint_head import TargetAttention
+from edgefold.train.layers.joint_head import (
+    PUBLISHED_HEAD,
+    TargetAttention,
+    TrainedBlocks,
+    require_joint_settings,
+)
 from edgefold.train.layers.latents import PUBLISHED_FORM
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig, CmanpOnDevice
 from edgefold.train.models.latents_model import JointLatentsModel
@@ -33,14 +39,23 @@ from edgefold.train.settings import PAPER_TRAINING
 
 @dataclass(frozen=True, slots=True)
 class CmanpAndConfig(CmanpConfig):
-    """Holds the settings of a CMANP-AND: those of a CMANP, and `block`.
+    """Holds the settings of a CMANP-AND: those of a CMANP, and those of its joint head.
 
     Here `block` is the number of targets that are predicted jointly. A smaller block predicts
-    better and takes more steps; 5 is the published number. `bounded` is described at
-    `JointGaussian`.
+    better and takes more steps; 5 is the published number. `bounded`, `least` and `covariance` are
+    described at `JointGaussian`, `trained_blocks` at `TrainedBlocks`. The paper trains on all
+    targets as one block. A head that has only met 48 targets together predicts 5 of them worse than
+    a plain CMANP does (checkpoints/README.md has the figures).
     """
 
     block: int = 5
+    least: float = 1e-4
+    covariance: Covariance = "cholesky"
+    trained_blocks: TrainedBlocks = "fixed"
+
+    def __post_init__(self) -> None:
+        CmanpConfig.__post_init__(self)  # super() does not know a class with slots
+        require_joint_settings(self)
 
 
 class CmanpAnd(JointLatentsModel, Cmanp):
@@ -55,7 +70,7 @@ class CmanpAnd(JointLatentsModel, Cmanp):
         "small": CmanpAndConfig(n_blocks=3, n_latents=32),
         "medium": CmanpAndConfig(n_blocks=3, n_latents=64),
         "large": CmanpAndConfig(),
-        "paper": CmanpAndConfig(**PUBLISHED_FORM),
+        "paper": CmanpAndConfig(**PUBLISHED_FORM, **PUBLISHED_HEAD),
     }
     training_defaults: ClassVar[Mapping[str, Any]] = {
         "medium": {"steps": 40_000, "optimizer": "muon"},
@@ -68,18 +83,9 @@ class CmanpAnd(JointLatentsModel, Cmanp):
 
     def __init__(self, config: CmanpAndConfig):
         super().__init__(config)
-        attention = TargetAttention(config.width, config.n_heads, config.feedforward)
+        c = config
+        attention = TargetAttention(c.width, c.n_heads, c.feedforward, c.start)
         self.join_targets(attention, config.block)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the negative joint log-likelihood of blocks, given only the context, per target.
-
-        The paper trains on all targets as one block. A head that has only met 48 targets together
-        predicts 5 of them worse than a plain CMANP does (checkpoints/README.md has the figures).
-        """
-        cache = self.context_cache(batch.x_context, batch.y_context, batch.mask)
-        block = self.prediction.block or batch.x_target.shape[1]
-        return self.head.loss(self.decoded(cache, batch.x_target), batch.y_target, block)
 
     def log_likelihood(self, batch: Batch) -> Tensor:
         """Return the joint log-likelihood in nats, divided by the number of targets, (B, 1).

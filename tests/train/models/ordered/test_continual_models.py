@@ -214,7 +214,7 @@ def test_landmarks_are_clustered_before_the_first_step() -> None:
     ("settings", "words"),
     [
         ({"n_landmarks": 21}, "n_landmarks is 21, must be at most the window"),
-        ({"landmarks": "none"}, "landmarks is 'none', must be one of"),
+        ({"landmarks": "none"}, "landmarks is 'none'; take one of"),
         ({"n_classes": 1}, "n_classes is 1, must be at least 2"),
         ({"window": 1}, "window is 1, must be at least 2"),
     ],
