@@ -66,6 +66,7 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "cnp": {"width": 16},
     "continual-nystrom": {**WINDOW, "n_landmarks": 3},
+    "continual-nystrom-prompt": {**WINDOW, "n_landmarks": 3, "landmark_serves": "last"},
     "continual-transformer": WINDOW,
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
     "convcnp-published": {
@@ -102,6 +103,7 @@ VARIANTS = {
     "bnp-two-stages": "bnp",
     "cmanp-forgetting": "cmanp",
     "cmhp-published": "cmhp",
+    "continual-nystrom-prompt": "continual-nystrom",
     "convcnp-published": "convcnp",
     "thp-published": "thp",
 }

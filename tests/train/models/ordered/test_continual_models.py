@@ -32,6 +32,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "continual-transformer of 30": {"window": 30},
     "continual-nystrom": {},
     "continual-nystrom, unequal segments": {"n_landmarks": 3},
+    "continual-nystrom, at once": {"landmark_serves": "last"},
+    "continual-nystrom, at once, unequal segments": {"landmark_serves": "last", "n_landmarks": 3},
     "continual-nystrom, fixed": {"landmarks": "fixed"},
     "hopping-nystrom": {"n_blocks": 4},
     "hopping-nystrom, a block": {"n_blocks": 1},
@@ -214,7 +216,7 @@ def test_landmarks_are_clustered_before_the_first_step() -> None:
     ("settings", "words"),
     [
         ({"n_landmarks": 21}, "n_landmarks is 21, must be at most the window"),
-        ({"landmarks": "none"}, "landmarks is 'none', must be one of"),
+        ({"landmarks": "none"}, "landmarks is 'none'; take one of"),
         ({"n_classes": 1}, "n_classes is 1, must be at least 2"),
         ({"window": 1}, "window is 1, must be at least 2"),
     ],
