@@ -223,6 +223,23 @@ class StreamingModel(nn.Module):
             generator: Source of random numbers.
         """
 
+    @property
+    def n_stages(self) -> int:
+        """Return the number of stages of a training, which have about equally many steps.
+
+        The learning rate rises and falls in each of them. The first one begins with `prepare`, the
+        others with `prepare_stage`.
+        """
+        return 1
+
+    def prepare_stage(
+        self, stage: int, draw: Callable[[int], Batch], generator: torch.Generator
+    ) -> None:
+        """Set tensors that gradients do not change before stage `stage` of a training, from 1 on.
+
+        The other arguments are those of `prepare`.
+        """
+
     def tokens_read(self, batch: Batch) -> Tensor | None:
         """Return the number of tokens that the prediction of each target attends to, (B, M).
 

@@ -3,6 +3,7 @@
 Timeline of one run:
 
     warm-up (linear) ──> cosine decay to 0 ──> last checkpoint, resume file removed
+      again for each stage, if the model's training has several (`StreamingModel.n_stages`)
       every log_every: a line in history.jsonl and on the progress bar of a terminal
       every save_every seconds, on Ctrl-C and on SIGTERM: a checkpoint that resumes to the same bits
 
@@ -212,11 +213,36 @@ class _Training:
         """Remove the history of an older run and prepare the model; return the first step, 0."""
         if self.main:
             (self.run / "history.jsonl").unlink(missing_ok=True)
-        # The same on every process, and apart from the batches of the steps.
-        generator = torch.Generator().manual_seed(self.config.seed)
-        draw = partial(self.task.training_batch, generator=generator)
-        self.model.prepare(lambda n: draw(n).to(self.process.device), generator)
+        self._prepare(self.model.prepare, self.config.seed)
         return 0
+
+    def stage_of(self, step: int) -> range:
+        """Return the steps of the stage to which a step belongs."""
+        n, steps = self.model.n_stages, self.config.steps
+        starts = [k * steps // n for k in range(n)]
+        first = max(start for start in starts if start <= step)
+        return range(first, min((start for start in starts if start > step), default=steps))
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate at a step: each stage has a rise and a fall of its own."""
+        stage = self.stage_of(step)
+        return replace(self.config, steps=len(stage)).rate(step - stage.start)
+
+    def _begin_stages(self, step: int) -> None:
+        """Prepare the model for the stages that begin at a step; `start` prepares the first one."""
+        n, steps = self.model.n_stages, self.config.steps
+        for stage in range(1, n):
+            if stage * steps // n == step:
+                self._prepare(partial(self.model.prepare_stage, stage), self.config.seed + stage)
+
+    def _prepare(self, prepare: Callable[..., None], seed: int) -> None:
+        """Let a model set what gradients do not change.
+
+        It is the same on every process, and apart from the batches of the steps.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        draw = partial(self.task.training_batch, generator=generator)
+        prepare(lambda n: draw(n).to(self.process.device), generator)
 
     def resume(self) -> int:
         """Load the checkpoint of the run; return the step to go on from."""
@@ -283,6 +309,7 @@ class _Training:
             log.open("a") as history,
         ):
             while step < config.steps and not process.any(stopping()):
+                self._begin_stages(step)
                 losses.append(self._step(step, step_loss, optimizer))
                 step += 1
                 bar.update()
@@ -290,7 +317,7 @@ class _Training:
                     lines.step(losses[-1])
                 if step % config.log_every and step < config.steps:
                     continue
-                rate = float(f"{config.rate(step):.2e}")
+                rate = float(f"{self.rate(step):.2e}")
                 shown = {"loss": round(sum(losses) / len(losses), 4), "rate": rate}
                 losses.clear()
                 bar.set_postfix(shown)
@@ -311,7 +338,7 @@ class _Training:
         batch = self.task.training_batch(self.config.batch, self.generator)
         _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:
-            group["lr"] = self.config.rate(step) * group.get("rate_factor", 1.0)
+            group["lr"] = self.rate(step) * group.get("rate_factor", 1.0)
         loss = loss_of(batch.to(self.process.device))
         optimizer.zero_grad(set_to_none=True)
         self.process.backward(loss)

@@ -60,8 +60,13 @@ TINY: dict[str, dict[str, Any]] = {
     "cmanp-and": {**LATENTS, "block": 2},
     "cmanp-forgetting": {**LATENTS, "half_lives": (2.0, 20.0, 0.0)},
     "cmhp": {**LATENTS, "n_latents": 2, "n_components": 8},
+    "cmhp-published": {  # 6 components: with 8, quantiles are 36 units, of which float32 loses 1e-4
+        **{**LATENTS, "n_latents": 2, "n_components": 6, "tokens": "time"},
+        **{"residual": "normalised", "forgetting": False, "dependent_marks": False},
+    },
     "cnp": {"width": 16},
     "continual-nystrom": {**WINDOW, "n_landmarks": 3},
+    "continual-nystrom-prompt": {**WINDOW, "n_landmarks": 3, "landmark_serves": "last"},
     "continual-transformer": WINDOW,
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
     "convcnp-published": {
@@ -87,6 +92,10 @@ TINY: dict[str, dict[str, Any]] = {
     "sensors": {"longest": 48, "values": 160},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
     "thp": {**ATTENTION, "n_layers": 2, "feedforward": 16, "window": 5},
+    "thp-published": {
+        **{**ATTENTION, "n_layers": 2, "feedforward": 16, "window": 5, "n_components": 8},
+        **{"encoder": "published", "head": "mixture", "dependent_marks": False},
+    },
     "tnp-a": TRANSFORMER,
     "tnp-d": TRANSFORMER,
     "tnp-nd": TRANSFORMER,
@@ -100,10 +109,13 @@ VARIANTS = {
     "banp-drawn": "banp",
     "bnp-two-stages": "bnp",
     "cmanp-forgetting": "cmanp",
+    "cmhp-published": "cmhp",
+    "continual-nystrom-prompt": "continual-nystrom",
     "convcnp-published": "convcnp",
     "lbanp-end-published": "lbanp-end",
     "perceiver-io-iterative": "perceiver-io",
     "tnp-nd-low-rank": "tnp-nd",
+    "thp-published": "thp",
 }
 """Settings that give a model other graphs."""
 OVERWRITING = [name for name in MODELS if "capacity" in TINY.get(name, {})]

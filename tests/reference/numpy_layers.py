@@ -72,9 +72,9 @@ def mlp(weights: Weights, x: Rows, n_layers: int) -> Rows:
     return x
 
 
-def layer_norm(weights: Weights, x: Rows) -> Rows:
+def layer_norm(weights: Weights, x: Rows, epsilon: float = EPSILON) -> Rows:
     centred = x - x.mean(-1, keepdims=True)
-    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
     normal: Rows = centred / deviation * weights("weight") + weights("bias")
     return normal
 

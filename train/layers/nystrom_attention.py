@@ -6,7 +6,7 @@ values),
 
     out = softmax(Q k~^T) pinv(softmax(q~ k~^T)) softmax(q~ K^T) V     queries scaled by 1/sqrt(d)
 
-Landmarks are means over segments of the window, or fixed ones that clustering found (section IV-C).
+Landmarks are means over segments of the window, or fixed ones that clustering found (section IV-B).
 The segments of a window of n tokens have n // m tokens; the first n % m of them have one more.
 """
 
@@ -55,26 +55,33 @@ def exact_inverse(landmark_queries: Tensor, landmark_keys: Tensor) -> Tensor:
     return inverse.to(landmark_queries.dtype)
 
 
+def landmark_inverse(landmark_queries: Tensor, landmark_keys: Tensor, iterated: bool) -> Tensor:
+    """Return the pseudo-inverse of constant landmarks, as published by iterations, or exactly."""
+    kind = center_inverse if iterated else exact_inverse
+    return kind(landmark_queries, landmark_keys)
+
+
 def means(tokens: Tensor, weights: Tensor) -> Tensor:
     """Return landmarks (B, H, m, d): means of tokens (B, H, R, d) with weights (B, m, R)."""
     return weights[:, None] @ tokens
 
 
-def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int) -> Tensor:
+def segment_means(segments: Tensor, taken: Tensor, n_landmarks: int, dtype: torch.dtype) -> Tensor:
     """Return weights (B, m, R) that average the rows of each segment; 0 for a segment without rows.
 
     Args:
         segments: Number of the segment of each row, (B, R).
         taken: True for the rows that count, (B, R).
         n_landmarks: m, the number of segments.
+        dtype: Type of the weights.
     """
     index = torch.arange(n_landmarks, device=segments.device)[:, None]
-    member = ((segments[:, None] == index) & taken[:, None]).to(torch.get_default_dtype())
+    member = ((segments[:, None] == index) & taken[:, None]).to(dtype)
     return member / member.sum(-1, keepdim=True).clamp_min(1.0)
 
 
 def complete_segments(
-    positions: Tensor, segment_of: Tensor, end_of: Tensor, window: int
+    positions: Tensor, segment_of: Tensor, end_of: Tensor, window: int, at_once: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Find the tokens that lie in the newest complete segment of each of the m segment numbers.
 
@@ -86,12 +93,14 @@ def complete_segments(
         segment_of: Number of the segment to which each place in a window belongs, (n,).
         end_of: Last place of that segment, for each place in a window, (n,).
         window: n, the number of places in a window.
+        at_once: Whether a segment is complete as soon as the newest token lies at its last
+            position.
 
     Returns:
         The segment's number of each row, (B, R), and True for rows in such a segment, (B, R).
     """
     place = torch.remainder(positions, window)
-    newest = positions.amax(1, keepdim=True)
+    newest = positions.amax(1, keepdim=True) + int(at_once)
     end = positions - place + end_of[place]
     return segment_of[place], (positions >= 0) & (end < newest) & (end >= newest - window)
 

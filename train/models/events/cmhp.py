@@ -5,10 +5,9 @@ mixture of log-normal distributions for the time to the next event, and its mark
 weighs all events alike, for ever. Ours forgets with time (`decayed_attention`), at rates that are
 learned: then the order of events matters, no sum grows, and the newest event always counts.
 
-A token is the embedding of an event's gap and mark. The published form also sees its time, as sines
-and cosines. The time is a whole number of ticks and the periods are powers of two of ticks, so that
-every angle is exact however long the stream is. With forgetting, each event's age is in its score
-instead.
+A token is the embedding of an event's gap and mark; with forgetting, each event's age is in its
+score. The published form embeds the mark and the time, as sines and cosines (`tokens`). The time
+and the periods are whole numbers of ticks, so that every angle is exact however long the stream is.
 
 The device's form, `CmhpOnDevice`, does as little as possible and predicts the same.
 
@@ -21,24 +20,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from edgefold.train.contract import FINITE, Prediction, State, StreamingModel
-from edgefold.train.layers.attention import Attention, FeedForward, LayerNorm, Linear, join_heads
+from edgefold.train.layers.attention import (
+    Attention,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    Residual,
+    join_heads,
+)
 from edgefold.train.layers.device_layers import Affine, exact, normalise
 from edgefold.train.models.constant_memory.cmab import CmabModel, CmabOnDevice
 from edgefold.train.models.events.event_model import LEVELS, EventModel
-from edgefold.train.models.events.event_times import LONGEST_GAP, EventTimes
+from edgefold.train.models.events.event_times import LONGEST_GAP, EventTimes, PublishedTimes
 from edgefold.train.models.events.lognormal_mixture import (
     LEAST_GAP,
     MarkedLogNormals,
     Mixture,
-    gap_quantiles,
     log_density,
-    mark_probabilities,
+    next_event,
     sought,
 )
 from edgefold.train.settings import SizedConfig
@@ -61,9 +66,9 @@ remember for 50 units to 0.05 units."""
 
 LEAST_RATE = 1e-4
 """Lowest rate that can be learned: below it sums of many thousands of events lose digits."""
-MOST_DEPENDENT_MARKS = 32
-"""Largest number K of marks whose probabilities may depend on the gap: they take C K numbers in the
-state, for C components."""
+Tokens = Literal["gap", "time"]
+"""Form of an event's embedding: of its gap and mark, or the sum of its mark's row and of the
+encoding of its time, as in THP, whose layers the published model replaces (Zuo et al. 2020)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class CmhpConfig(SizedConfig):
         dependent_marks: Whether the probabilities of the marks depend on the gap; False is the
             published form. More than `MOST_DEPENDENT_MARKS` never do.
         levels: Levels of the quantiles of the gap that are predicted.
+        tokens: Form of an event's embedding, described at `Tokens`; "time" is the published one.
+        residual: Form of the blocks' layers, described at `attention.Residual`.
     """
 
     n_marks: int = 3
@@ -91,6 +98,15 @@ class CmhpConfig(SizedConfig):
     forgetting: bool = True
     dependent_marks: bool = True
     levels: tuple[float, ...] = LEVELS
+    tokens: Tokens = "gap"
+    residual: Residual = "input"
+
+    def __post_init__(self) -> None:
+        SizedConfig.__post_init__(self)
+        if self.tokens == "time" and self.forgetting:
+            raise ValueError("tokens 'time' needs forgetting false: only that form keeps the time")
+        if self.tokens == "time" and self.width % 2:
+            raise ValueError(f"width is {self.width}, must be even with tokens 'time'")
 
 
 PRESETS = {
@@ -102,10 +118,12 @@ PRESETS = {
         feedforward=128,
         forgetting=False,
         dependent_marks=False,
+        tokens="time",
+        residual="normalised",
     ),
 }
-"""Settings by name: `small` trains on two cores in minutes. The paper states only the mixture of
-this model; `paper` has the sizes of its neural processes."""
+"""Settings by name: `small` trains on two cores in minutes. The paper states only the mixture and
+the embedding of this model; `paper` has the sizes and the layers of its neural processes."""
 
 
 class MixtureModel(EventModel):
@@ -128,11 +146,7 @@ class MixtureModel(EventModel):
         gap = gap.clamp(max=LONGEST_GAP)
         attention = self.attend(state, gap, mark)
         mixture = self.predicted(state | attention)
-        prediction = {
-            "gap_quantiles": gap_quantiles(mixture, self.sought)[..., None],
-            "mark_probabilities": mark_probabilities(mixture),
-            "log_likelihood": came[:, None],
-        }
+        prediction = next_event(mixture, self.sought, came)
         return {**attention, **mixture, FINITE: self.finite(possible)}, prediction
 
 
@@ -155,16 +169,18 @@ class Cmhp(CmabModel, MixtureModel):
         super().__init__(config.n_marks, config.levels)
         self.config = config
         n_blocks, n_latents, width = config.n_blocks, config.n_latents, config.width
-        self.gap_layer, self.token_layer = Linear(1, width), Linear(width, width)
+        if config.tokens == "gap":
+            self.gap_layer, self.token_layer = Linear(1, width), Linear(width, width)
         self.mark_layer = nn.Embedding(config.n_marks, width)
 
         def attention(cross: bool, stack: tuple[int, ...]) -> Attention:
-            return Attention(width, config.n_heads, cross=cross, stack=stack)
+            heads, residual = config.n_heads, config.residual
+            return Attention(width, heads, cross=cross, stack=stack, residual=residual)
 
         self._add_blocks(
             torch.randn(n_blocks, n_latents, width),
             torch.randn(n_latents, width),
-            lambda stack: FeedForward(width, config.feedforward, stack),
+            lambda stack: FeedForward(width, config.feedforward, stack, config.residual),
             attention,
         )
         if config.forgetting:
@@ -174,13 +190,14 @@ class Cmhp(CmabModel, MixtureModel):
             shape = (n_blocks, config.n_heads, n_latents)
             self.log_rates = nn.Parameter(rates.view(-1, n_blocks).mT.reshape(shape))
             self.count_layer = Linear(config.n_heads, width, bias=False, stack=(n_blocks,))
+        elif config.tokens == "time":
+            self.times: EventTimes = PublishedTimes(width // 2)
         else:
             self.times = EventTimes(width // 2)
             self.time_layer = Linear(width // 2 * 2, width, bias=False)
         self.head_norm = LayerNorm(width)
-        dependent = config.dependent_marks and config.n_marks <= MOST_DEPENDENT_MARKS
         self.head = MarkedLogNormals(
-            n_latents * width, config.n_marks, config.n_components, dependent
+            n_latents * width, config.n_marks, config.n_components, config.dependent_marks
         )
         self.register_buffer("sought", sought(self.levels), persistent=False)
 
@@ -210,8 +227,11 @@ class Cmhp(CmabModel, MixtureModel):
     def tokens(self, gap: Tensor, mark: Tensor, ticks: Tensor | None) -> Tensor:
         """Embed events of these gaps and marks, (...): return (..., D).
 
-        In the published form `ticks` (...) are their times; else it is None.
+        Without forgetting `ticks` (...) are their times; else it is None.
         """
+        if self.config.tokens == "time":
+            assert ticks is not None
+            return self.mark_layer(mark) + self.times.waves(ticks)
         hidden = self.gap_layer(gap.clamp(min=LEAST_GAP).log()[..., None]) + self.mark_layer(mark)
         if ticks is not None:
             hidden = hidden + self.time_layer(self.times.waves(ticks))
@@ -277,10 +297,7 @@ class CmhpOnDevice(MixtureModel):
         c = self.config = model.config
         self.n_streams = n_streams
         self._add_attention(model)
-        weight, bias = exact(model.gap_layer)
-        self.register_buffer("gap_weight", weight.float())  # (1, D)
-        self.register_buffer("mark_rows", (model.mark_layer.weight + bias).float())  # (K, D)
-        self.token_layer = Affine(exact(model.token_layer))
+        self._add_tokens(model)
         outs = self._context_out(model)
         blocks = (
             CmabOnDevice(model, k, outs[k], n_streams, torch.float32) for k in range(c.n_blocks)
@@ -297,6 +314,15 @@ class CmhpOnDevice(MixtureModel):
     def _add_attention(self, model: Cmhp) -> None:
         latents, rates = model.block_latents, model.rates
         self.running = DecayedAttentionOnDevice(model.context_attention, latents, rates)
+
+    def _add_tokens(self, model: Cmhp) -> None:
+        rows = model.mark_layer.weight
+        if model.config.tokens == "gap":
+            weight, bias = exact(model.gap_layer)
+            self.register_buffer("gap_weight", weight.float())  # (1, D)
+            self.token_layer = Affine(exact(model.token_layer))
+            rows = rows + bias
+        self.register_buffer("mark_rows", rows.detach().float())  # (K, D)
 
     @staticmethod
     def _context_out(model: Cmhp) -> Tensor:
@@ -347,7 +373,8 @@ class PublishedCmhpOnDevice(CmhpOnDevice):
     def _add_attention(self, model: Cmhp) -> None:
         self.running = RunningAttentionOnDevice(model.context_attention, model.block_latents)
         self.times = model.times
-        self.register_buffer("time_weight", model.time_layer.weight.detach())
+        if model.config.tokens == "gap":
+            self.register_buffer("time_weight", model.time_layer.weight.detach())
 
     @staticmethod
     def _context_out(model: Cmhp) -> Tensor:
@@ -359,8 +386,12 @@ class PublishedCmhpOnDevice(CmhpOnDevice):
 
     def attend(self, state: State, gap: Tensor, mark: Tensor) -> State:
         ticks = self.times.after(state["ticks"], gap)
-        hidden = self._embedded(gap, mark) + self.times.waves(ticks) @ self.time_weight
-        return self.running.update(state, self._token(hidden)) | {"ticks": ticks}
+        waves = self.times.waves(ticks)
+        if self.config.tokens == "time":
+            normal = normalise(self.mark_rows.index_select(0, mark) + waves)
+        else:
+            normal = self._token(self._embedded(gap, mark) + waves @ self.time_weight)
+        return self.running.update(state, normal) | {"ticks": ticks}
 
     def consolidate(self, state: State) -> State:
         return self.running.consolidate(state)

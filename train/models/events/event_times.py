@@ -21,6 +21,8 @@ LONGEST_GAP = 2.0**30
 angle that is worth keeping."""
 PERIODS = (1.0, 2.0**14)
 """Shortest and longest period in scaled units."""
+BASE = 10_000.0
+"""Ratio of about the longest to the shortest period as published."""
 
 
 class EventTimes(nn.Module):
@@ -33,16 +35,23 @@ class EventTimes(nn.Module):
     """
 
     periods: Tensor
+    one: Tensor
 
     def __init__(self, n_periods: int):
         super().__init__()
+        self.register_buffer("periods", self.periods_of(n_periods), persistent=False)
+        self.register_buffer("one", torch.ones(()), persistent=False)  # of the model's float type
+
+    @staticmethod
+    def periods_of(n_periods: int) -> Tensor:
+        """Return P = n_periods periods in ticks, (P,)."""
         low, high = (math.log2(period) for period in PERIODS)
-        exponents = torch.linspace(low, high, n_periods).round().long()
-        self.register_buffer("periods", TICKS * 2**exponents, persistent=False)
+        return TICKS * 2 ** torch.linspace(low, high, n_periods).round().long()
 
     def angles(self, ticks: Tensor) -> Tensor:
         """Return the angles (..., P), in radians, of times (...) in ticks."""
-        part = (ticks[..., None] % self.periods).float() / self.periods.float()
+        kind = self.one.dtype
+        part = (ticks[..., None] % self.periods).to(kind) / self.periods.to(kind)
         return part * (2 * math.pi)
 
     def waves(self, ticks: Tensor) -> Tensor:
@@ -59,3 +68,20 @@ class EventTimes(nn.Module):
     def along(gap: Tensor) -> Tensor:
         """Return times in ticks, (B, N): the running sums of gaps (B, N) in scaled units."""
         return (gap * TICKS).round().long().cumsum(1)
+
+
+class PublishedTimes(EventTimes):
+    """Encodes a time as published (Zuo et al. 2020, eq. 2): sines and cosines in turn.
+
+    The periods are 2 pi 10000^(k/P) scaled units, rounded to whole ticks: their relative error is
+    1.2e-6 at most.
+    """
+
+    @staticmethod
+    def periods_of(n_periods: int) -> Tensor:
+        exponents = torch.arange(n_periods, dtype=torch.float64) / n_periods
+        return (TICKS * 2 * math.pi * BASE**exponents).round().long()
+
+    def waves(self, ticks: Tensor) -> Tensor:
+        angles = self.angles(ticks)
+        return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from edgefold.train.contract import Prediction
 from edgefold.train.layers.attention import Linear
 
 Mixture = dict[str, Tensor]
@@ -23,6 +24,9 @@ Mixture = dict[str, Tensor]
 C), of the gap's logarithm, and `log_marks`, the logarithms of the probabilities of the marks: (...,
 C, K), or (..., 1, K) where all components share them."""
 
+MOST_DEPENDENT_MARKS = 32
+"""Largest number K of marks whose probabilities may depend on the gap: they take C K numbers in the
+state, for C components."""
 LEAST_GAP = 1e-6
 """Shortest gap in scaled units: shorter ones count as this one; two events at the same time have
 gap 0."""
@@ -44,11 +48,13 @@ class MarkedLogNormals(nn.Module):
         n_features: D, the number of features.
         n_marks: K, the number of marks.
         n_components: C, the number of components.
-        dependent: Whether each component has probabilities of the marks of its own.
+        dependent: Whether each component has probabilities of the marks of its own, unless there
+            are more than `MOST_DEPENDENT_MARKS` marks.
     """
 
     def __init__(self, n_features: int, n_marks: int, n_components: int, dependent: bool):
         super().__init__()
+        dependent = dependent and n_marks <= MOST_DEPENDENT_MARKS
         self.sizes = [n_components, n_components, n_components, n_marks]
         self.linear = Linear(n_features, sum(self.sizes))
         self.dependent = dependent
@@ -105,6 +111,21 @@ def mark_probabilities(mixture: Mixture) -> Tensor:
         if mixture["log_marks"].shape[-2] > 1
         else mixture["log_marks"][..., 0, :].exp()
     )
+
+
+def next_event(mixture: Mixture, levels: Tensor, came: Tensor) -> Prediction:
+    """Return a model's prediction of the next event of each stream.
+
+    Args:
+        mixture: Mixture that the model predicts.
+        levels: Result of `sought` for the levels of the quantiles.
+        came: Log density of the event that came, (B,).
+    """
+    return {
+        "gap_quantiles": gap_quantiles(mixture, levels)[..., None],
+        "mark_probabilities": mark_probabilities(mixture),
+        "log_likelihood": came[:, None],
+    }
 
 
 def sought(levels: Sequence[float]) -> Tensor:

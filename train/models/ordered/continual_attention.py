@@ -45,7 +45,8 @@ class HeadProjection(nn.Module):
     def __init__(self, layer: PostNormLayer):
         super().__init__()
         weights, biases = zip(*queries_keys_values(layer), strict=True)
-        self.project = Affine((torch.cat(weights, -1), torch.cat(biases, -1)))
+        joined = torch.cat(weights, -1), torch.cat(biases, -1)
+        self.project = Affine(joined, layer.q.weight.dtype)
         self.n_heads, self.head_width = layer.n_heads, weights[0].shape[-1] // layer.n_heads
 
     def forward(self, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -62,7 +62,7 @@ class FixedLandmarks(nn.Module):
             scored(key, model.landmark_queries[k]),
             counted(value),
         ]
-        self.project = Affine(joined(parts))
+        self.project = Affine(joined(parts), model.positions.dtype)
         self.sizes = [bias.numel() for _, bias in parts]
         self.register_buffer("inverse", model.inverses[k].permute(1, 2, 0).contiguous())
 
@@ -82,7 +82,7 @@ class MovingLandmarks(nn.Module):
         super().__init__()
         query, key, value = (by_head(w, layer.n_heads) for w in queries_keys_values(layer))
         parts, self.n_heads = [query, key, counted(value)], layer.n_heads
-        self.project = Affine(joined(parts))
+        self.project = Affine(joined(parts), layer.q.weight.dtype)
         self.sizes = [bias.numel() for _, bias in parts]
 
     def forward(self, row: Tensor) -> tuple[Tensor, ...]:

@@ -46,6 +46,8 @@ class HoppingConfig(NystromConfig):
         NystromConfig.__post_init__(self)
         if self.landmarks != "fixed":
             raise ValueError("landmarks must be fixed: sums over dropped tokens cannot move")
+        if self.fixing != "together":
+            raise ValueError("fixing must be together: no layer here can attend by means")
         if self.window % self.n_blocks:
             raise ValueError(f"window {self.window} is not a multiple of n_blocks {self.n_blocks}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -27,21 +29,24 @@ from edgefold.train.states.decayed_attention import (
 )
 from edgefold.train.states.running_attention import empty_attention, scores_values
 
-FORMS = {"ours": (True, True), "published": (False, False), "alike": (False, True)}
+PAPER = {
+    **{"forgetting": False, "dependent_marks": False},
+    **{"tokens": "time", "residual": "normalised"},
+}
+FORMS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "published": PAPER,
+    "without forgetting": {"forgetting": False, "dependent_marks": False},
+    "alike": {"forgetting": False},
+    "normalised": {"residual": "normalised"},
+}
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def cmhp(forgetting: bool = True, dependent_marks: bool = True) -> Cmhp:
+def cmhp(**settings: Any) -> Cmhp:
     torch.manual_seed(0)
-    config = CmhpConfig(
-        width=16,
-        n_heads=2,
-        feedforward=16,
-        n_latents=3,
-        n_components=8,
-        forgetting=forgetting,
-        dependent_marks=dependent_marks,
-    )
+    sizes = {"width": 16, "n_heads": 2, "feedforward": 16, "n_latents": 3, "n_components": 8}
+    config = CmhpConfig(**{**sizes, **settings})
     model = Cmhp(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
@@ -73,7 +78,7 @@ def followed(model: StreamingModel, events: Tensor) -> tuple[State, dict[str, Te
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_sequence_at_once_has_the_likelihood_of_its_steps(form: str) -> None:
-    model, events = cmhp(*FORMS[form]), odd_events(3 * CHUNK + 7)
+    model, events = cmhp(**FORMS[form]), odd_events(3 * CHUNK + 7)
     with torch.no_grad():
         at_once = model.event_log_likelihood(events)
     told = followed(model, events)[1]["log_likelihood"][..., 0]
@@ -84,7 +89,7 @@ def test_a_sequence_at_once_has_the_likelihood_of_its_steps(form: str) -> None:
 @pytest.mark.one_case
 @pytest.mark.parametrize("form", FORMS)
 def test_the_device_s_form_follows_a_stream_like_the_model(form: str) -> None:
-    model, events = cmhp(*FORMS[form]), odd_events(140)
+    model, events = cmhp(**FORMS[form]), odd_events(140)
     expected = followed(model, events)[1]
     found = followed(model.for_device(2).eval(), events)[1]
     for name, tensor in expected.items():
@@ -136,8 +141,8 @@ def test_a_long_silence_leaves_nothing_of_what_was_before() -> None:
         assert torch.equal(after[name][:, -1], alone[name][:, -1])
 
 
-def test_the_published_form_weighs_all_events_alike() -> None:
-    model, events = cmhp(*FORMS["published"]), odd_events(50, 1)
+def test_without_forgetting_all_events_weigh_alike() -> None:
+    model, events = cmhp(**FORMS["without forgetting"]), odd_events(50, 1)
     with torch.no_grad():
         assert model.time_layer.weight.any()
         model.time_layer.weight.zero_()  # else a token tells its time
@@ -206,3 +211,17 @@ def test_many_marks_do_not_depend_on_the_gap() -> None:
 def test_a_wrong_size_is_refused() -> None:
     with pytest.raises(ValueError, match="n_heads"):
         CmhpConfig(width=10, n_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tokens": "gaps"}, "tokens is 'gaps'; take one of"),
+        ({"residual": "none"}, "residual is 'none'; take one of"),
+        ({"tokens": "time"}, "needs forgetting false"),
+        ({**PAPER, "width": 15, "n_heads": 3}, "width is 15, must be even"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CmhpConfig(**settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -18,9 +20,18 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 SLOPES = (-10.0, -1.0, -1e-5, 0.0, 1e-7, 0.1, 3.0)
 
 
-def thp(window: int = 6) -> Thp:
+FORMS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "published": {"encoder": "published", "head": "mixture", "dependent_marks": False},
+    "a mixture": {"head": "mixture"},
+    "published encoder": {"encoder": "published"},
+}
+
+
+def thp(form: str = "ours") -> Thp:
     torch.manual_seed(0)
-    config = ThpConfig(width=16, n_heads=2, feedforward=16, window=window)
+    sizes = {"width": 16, "n_heads": 2, "feedforward": 16, "window": 6, "n_components": 8}
+    config = ThpConfig(**{**sizes, **FORMS[form]})
     model = Thp(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
@@ -45,12 +56,13 @@ def by_fine_quadrature(of: SoftplusIntensity, a: Tensor, t: Tensor) -> Tensor:
     return (rates * (weights.repeat(400) / 800)[:, None]).sum(-2) * t.double()[..., None]
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("n_events", leave_out([5, 60], [5]))
 def test_a_sequence_at_once_has_the_likelihood_of_its_steps(
-    n_events: int, monkeypatch: pytest.MonkeyPatch
+    n_events: int, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thp_module, "CHUNK", 16)
-    model, events = thp(), odd_events(n_events)
+    model, events = thp(form), odd_events(n_events)
     with torch.no_grad():
         at_once = model.event_log_likelihood(events)
     told = followed(model, events)[1]["log_likelihood"][..., 0]
@@ -58,7 +70,7 @@ def test_a_sequence_at_once_has_the_likelihood_of_its_steps(
 
 
 def test_only_the_events_of_the_windows_count() -> None:
-    model, events = thp(), odd_events(40)
+    model, events = thp(), odd_events(40)  # the published encoder sees the absolute time
     reach = model.config.window * model.config.n_layers
     ends = [followed(model, part)[1] for part in (events, events[:, -reach - 1 :])]
     for name in ("gap_quantiles", "mark_probabilities"):
@@ -127,3 +139,15 @@ def test_an_event_is_scored_by_what_was_known_before_it() -> None:
 def test_an_odd_head_is_refused() -> None:
     with pytest.raises(ValueError, match="even"):
         ThpConfig(width=12, n_heads=4)
+
+
+@pytest.mark.parametrize("setting", ["encoder", "head"])
+def test_a_form_that_does_not_exist_is_refused(setting: str) -> None:
+    settings: dict[str, Any] = {setting: "none"}
+    with pytest.raises(ValueError, match=f"{setting} is 'none'; take one of"):
+        ThpConfig(**settings)
+
+
+def test_the_published_encoder_keeps_no_times() -> None:
+    assert "ticks_seen" in thp().initial_state()
+    assert "ticks_seen" not in thp("published").initial_state()

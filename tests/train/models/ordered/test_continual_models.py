@@ -32,6 +32,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "continual-transformer of 30": {"window": 30},
     "continual-nystrom": {},
     "continual-nystrom, unequal segments": {"n_landmarks": 3},
+    "continual-nystrom, at once": {"landmark_serves": "last"},
+    "continual-nystrom, at once, unequal segments": {"landmark_serves": "last", "n_landmarks": 3},
     "continual-nystrom, fixed": {"landmarks": "fixed"},
     "hopping-nystrom": {"n_blocks": 4},
     "hopping-nystrom, a block": {"n_blocks": 1},
