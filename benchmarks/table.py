@@ -13,14 +13,19 @@ KERNELS = {"rbf": "RBF", "matern52": "Matern 5/2"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text, and words below them."""
+    """Cells as text, and words below them; `of_words` if the cells are words and not numbers."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    of_words: bool = False
 
     def markdown(self) -> str:
-        """An aligned table: first column to the left, the others to the right."""
+        """An aligned table: first column to the left, and numbers in the others to the right."""
+        if self.of_words:
+            lines = (f"| {' | '.join(row)} |" for row in (self.header, *self.rows))
+            head, *body = lines
+            return "\n".join([head, "| " + " | ".join(["---"] * len(self.header)) + " |", *body])
         cells = [self.header, *self.rows]
         widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(self.header))]
 

@@ -79,7 +79,8 @@ def departures_table() -> Table:
         [f"`{setting}`", f"`{published}`", f"`{ours}`", MEANINGS[setting], ", ".join(models)]
         for (setting, published, ours), models in found.items()
     ]
-    return Table(["setting", "paper", "small", "meaning", "models"], rows)
+    header = ["setting", "paper", "small", "meaning", "models"]
+    return Table(header, sorted(rows), of_words=True)
 
 
 def word(value: Any) -> str:
