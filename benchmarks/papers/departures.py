@@ -1,4 +1,4 @@
-"""What does each of our departures from the published models bring?
+"""How much does each of our departures from the published models bring?
 
     published form at the size of `small` ──> each departure alone ──> all of them, that is `small`
 
@@ -23,7 +23,7 @@ from benchmarks.papers.departures_table import ALL, PUBLISHED, UNSCORED, departu
 from benchmarks.record import RECORDS, ROOT, Record, arguments, conditions, finish
 from benchmarks.tables import as_text
 
-QUESTION = "What does each of our departures from the published models bring?"
+QUESTION = "How much does each of our departures from the published models bring?"
 MODELS = (
     *("cmanp", "cmanp-and", "lbanp-end", "perceiver-io", "tnp-d", "bnp", "canp"),
     *("transformer-ca", "retreever", "convcnp"),
