@@ -21,6 +21,8 @@ CLONED = {"eqtnp": ("encoders", "queries"), "lbanp": ("blocks",), "retreever": (
     "cmanp": ("block_attention", "block_ff", "block_self_attention", "query_attention", "query_ff"),
     "transformer-ca": ("encoders",),
     **dict.fromkeys(TRANSFORMERS, ("layers",)),
+    "lbanp-nd": ("blocks", "head.attention.layers"),
+    "lbanp-end": ("blocks", "head.attention.blocks"),
 }
 """Layers that the published code makes as copies of one."""
 NAMES = (*POOLING, *ATTENTIVE, *CLONED)
@@ -94,7 +96,8 @@ def test_copies_of_a_layer_start_from_the_same_numbers(name: str) -> None:
     for start in ("published", "ours"):
         model = paper(name, start)
         for group in CLONED[name]:
-            first, second, *_ = (layer.state_dict() for layer in getattr(model, group))
+            layers = model.get_submodule(group)
+            first, second, *_ = (layer.state_dict() for layer in layers)
             weights = [part for part in first if part.endswith("weight") and "norm" not in part]
             alike = [torch.equal(first[part], second[part]) for part in weights]
             assert all(alike) if start == "published" else not any(alike)

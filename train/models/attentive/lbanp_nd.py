@@ -25,6 +25,7 @@ from edgefold.train.layers.joint_head import (
     require_joint_settings,
 )
 from edgefold.train.layers.latents import PUBLISHED_FORM
+from edgefold.train.layers.starts import start_alike
 from edgefold.train.models.attentive.lbanp import Lbanp, LbanpBlock, LbanpConfig, LbanpOnDevice
 from edgefold.train.models.latents_model import JointLatentsModel, LatentsModel
 from edgefold.train.published import Published, as_published
@@ -116,6 +117,8 @@ class TargetBlocks(nn.Module):
         self.latents = nn.Parameter(torch.randn(config.n_target_latents, config.width))
         blocks = nn.ModuleList(LbanpBlock(config) for _ in range(N_LAYERS))
         self.blocks = cast("list[LbanpBlock]", blocks)
+        if config.start == "published":
+            start_alike(blocks)
 
     def forward(self, targets: Tensor, mask: Tensor | None) -> Tensor:
         visible = targets.new_ones(targets.shape[:2]).bool() if mask is None else mask
