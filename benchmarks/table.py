@@ -23,9 +23,8 @@ class Table:
     def markdown(self) -> str:
         """An aligned table: first column to the left, and numbers in the others to the right."""
         if self.of_words:
-            lines = (f"| {' | '.join(row)} |" for row in (self.header, *self.rows))
-            head, *body = lines
-            return "\n".join([head, "| " + " | ".join(["---"] * len(self.header)) + " |", *body])
+            head, *body = (f"| {' | '.join(row)} |" for row in (self.header, *self.rows))
+            return "\n".join([head, f"| {' | '.join(['---'] * len(self.header))} |", *body])
         cells = [self.header, *self.rows]
         widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(self.header))]
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from benchmarks import tables
-from benchmarks.usage.wheel import draw, play_all, problem_of
+from benchmarks.usage.wheel import draw
 from benchmarks.usage.wheel_loop import Problem, play
+from benchmarks.usage.wheel_runs import play_all, problem_of
 from edgefold.export.bundle import ExportConfig, export_bundle
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray

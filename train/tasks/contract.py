@@ -120,7 +120,7 @@ class Task:
     recipe: ClassVar[Recipe | None] = None
     model_settings: Mapping[str, Any] = {}
     default_model: ClassVar[str] = ""
-    prediction: ClassVar[str] = ""
+    prediction: str = ""
     filters: ClassVar[bool] = False
     option_class: ClassVar[type | None] = None
     about: ClassVar[str] = ""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from edgefold.runtime.options import option
+from edgefold.runtime.predictions import Gaussian
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.settings import PAPER_RECIPE
@@ -167,6 +168,8 @@ class GpTask(Task):
         self.n_context = n_context
         self.n_targets = n_targets
         self.draws = draws
+        if draws == "posterior":  # the pairs of values stand for a Gaussian's mean loss alone
+            self.prediction = Gaussian.name
 
     def describe(self) -> dict[str, Any]:
         """Return name and sizes of the task; x and y are used without scaling."""
