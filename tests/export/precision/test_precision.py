@@ -29,7 +29,7 @@ from edgefold.train.checkpoints import load_model
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 from edgefold.train.states import running_attention
 from edgefold.train.tasks.contract import Episode, TaskStreams
-from edgefold.train.tasks.gp import GpTask
+from edgefold.train.tasks.gp import GpOptions, GpTask
 from edgefold.train.tasks.series import SeriesTask, SeriesTaskOptions
 from tests.conftest import tiny_model
 
@@ -303,7 +303,7 @@ def test_a_trial_that_learns_counts_each_row(bundles: Path) -> None:
 
 
 def test_every_task_offers_streams_in_the_callers_units() -> None:
-    gp = GpTask.streams(GpTask().describe(), None)
+    gp = GpTask.streams(GpTask().describe(), GpOptions())
     assert set(gp.scored) == {"rbf", "matern52"}
     episode = next(gp.scored["rbf"])
     assert 3 <= episode.n_context < len(episode.x) and not episode.prequential
