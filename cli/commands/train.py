@@ -177,8 +177,7 @@ def run(args: argparse.Namespace) -> int:
     task = create_task(args.task, options, checkpoint and checkpoint["task"])
     if not checkpoint:
         args.model = args.model or task.default_model
-    defaults = {**task.training, **(recipe.training if recipe else {})}
-    config = fit_config(args, defaults, checkpoint)
+    config = fit_config(args, task.training, checkpoint, recipe.training if recipe else {})
     torch.manual_seed(config.seed)
     model = build_model(args, task, checkpoint)
     if not (checkpoint or args.optimizer or any(True for _ in hidden_matrices(model))):
@@ -225,7 +224,10 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def fit_config(
-    args: argparse.Namespace, defaults: Mapping[str, Any], checkpoint: dict[str, Any] | None
+    args: argparse.Namespace,
+    defaults: Mapping[str, Any],
+    checkpoint: dict[str, Any] | None,
+    recipe: Mapping[str, Any],
 ) -> FitConfig:
     """Return the settings of the training; options that change a resumed run's are refused.
 
@@ -233,6 +235,8 @@ def fit_config(
         args: Options of the command; None for those that were not given.
         defaults: The task's own settings by name, for a new run.
         checkpoint: Content of the checkpoint of the run to resume; None for a new run.
+        recipe: The papers' settings for a new run; empty where it does not follow them. Those of
+            the preset `paper` refine them, and they replace those of any other preset.
     """
     import dataclasses
 
@@ -257,7 +261,8 @@ def fit_config(
         return FitConfig(**{**settings, "compile": args.compile or settings["compile"]})
     named = model_class(args.model or DEFAULT)
     preset = named.training_defaults.get(args.preset or next(iter(named.presets), ""), {})
-    settings = {"steps": N_STEPS, **defaults, **preset}
+    parts = (recipe, preset) if args.preset == "paper" else (preset, recipe)
+    settings = {"steps": N_STEPS, **defaults, **parts[0], **parts[1]}
     return FitConfig(**{"compile": args.compile, **settings, **options})
 
 

@@ -80,7 +80,7 @@ def test_a_series_run_keeps_what_rebuilds_its_task(tmp_path: Path, csv: Path) ->
 def test_each_task_has_its_own_defaults(words: str, expected: dict[str, float]) -> None:
     argv = ["train", *words.split(), "--out", "x"]
     args = build_parser(argv).parse_args(argv)
-    config = fit_config(args, task_class(args.task).training, None)
+    config = fit_config(args, task_class(args.task).training, None, {})
     assert {name: getattr(config, name) for name in expected} == expected
 
 
@@ -194,6 +194,38 @@ def test_a_resumed_series_takes_its_settings_from_the_run(
     capsys.readouterr()
     assert train("series", "--out", out, "--resume") == 0
     assert "nothing to resume" in capsys.readouterr().out
+
+
+PAPERS = {"learning_rate": 5e-4, "warmup": 0, "clip_norm": None, "optimizer": "adam", "batch": 16}
+
+
+@pytest.mark.parametrize(
+    ("words", "training", "draws"),
+    [
+        (("--preset", "paper"), PAPERS, "batch"),
+        (("--recipe", "paper"), PAPERS, "batch"),
+        (("--preset", "paper", "--recipe", "own"), {"warmup": 500, "clip_norm": 1.0}, "function"),
+        (("--preset", "paper", "--draws", "function"), PAPERS, "function"),
+        (("--preset", "paper", "--batch", "4"), {**PAPERS, "batch": 4}, "batch"),
+        ((), {"warmup": 500, "clip_norm": 1.0, "batch": 16}, "function"),
+    ],
+)
+def test_the_preset_paper_trains_by_the_papers_recipe(
+    tmp_path: Path, words: tuple[str, ...], training: dict[str, Any], draws: str
+) -> None:
+    out = tmp_path / "run"
+    assert train("gp", "--model", "cnp", "--steps", "2", *words, "--out", out) == 0
+    config = config_of(out)
+    assert {name: config["training"][name] for name in training} == training
+    assert config["task"]["draws"] == draws
+
+
+def test_a_task_without_a_recipe_has_no_such_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        train("hawkes", "--recipe", "paper", "--out", tmp_path / "run")
+    assert "unrecognized arguments: --recipe" in capsys.readouterr().err
 
 
 @pytest.mark.one_case
