@@ -63,7 +63,8 @@ def table_of(name: str, folder: Path) -> Table:
     of = TABLES[name]
     records = records_of(name, folder)
     header = ["", *(f"{title}, paper" for title in of.columns.values())]
-    header += [*(f"{title}, here" for title in of.columns.values()), "steps here", ""]
+    header += [*(f"{title}, here" for title in of.columns.values()), "steps here", "took"]
+    header += [f"{of.steps:,} would take", ""] if of.steps else ["", ""]
     rows = []
     for row in of.rows:
         own = [record for record in records if is_of(record, row)]
@@ -74,9 +75,10 @@ def table_of(name: str, folder: Path) -> Table:
             *map(_shown, row.cells),
             *(_shown(cell) if own else "" for cell in ours),
         ]
-        rows.append([*cells, _steps(own), _verdict(of, row, ours, own)])
+        rows.append([*cells, _steps(own), *_durations(of, own), _verdict(of, row, ours, own)])
     return Table(header, rows, f"In {of.unit}; {of.source}. ± as the papers print it, and here the "
-                 "standard error: of the seeds, or of one seed over its evaluation.")  # fmt: skip
+                 "standard error: of the seeds, or of one seed over its evaluation."
+                 f"{_machines(records)}")  # fmt: skip
 
 
 def _shown(cell: Cell) -> str:
@@ -91,6 +93,25 @@ def _steps(own: Sequence[Record]) -> str:
         return ""
     seeds = f", {len(own)} seeds" if len(own) > 1 else ""
     return f"{own[0]['steps']:,}{seeds}"
+
+
+def _durations(of: PublishedTable, own: Sequence[Record]) -> list[str]:
+    """Return how long a training took, and how long the papers' would take at that speed."""
+    if not own:
+        return ["", ""]
+    lasted = fmean(record["training"]["duration_s"] for record in own)
+    whole = lasted / own[0]["steps"] * of.steps
+    return [duration(lasted), duration(whole) if of.steps else ""]
+
+
+def _machines(records: Sequence[Record]) -> str:
+    """Return, in a sentence, what the trainings ran on; "" without records."""
+    on = {
+        f"{record['conditions']['cpu_model']}, {record['conditions']['threads']} thread, with load "
+        f"{record['conditions']['load_average'][0]:.1f}"
+        for record in records
+    }
+    return f" Trained on: {'; '.join(sorted(on))}." if on else ""
 
 
 def _verdict(

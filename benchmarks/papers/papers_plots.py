@@ -44,9 +44,10 @@ def draw_curves(table: str, records: Sequence[Record], out: Path) -> bool:
         if cell is not None:
             panel.axhline(cell[0], color="0.35", linestyle=(0, (4, 3)), linewidth=1)
         panel.set_title(row.title, loc="left", fontsize=9)
-        panel.set_ylim(bottom=-0.6)
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
+    lowest = min(cell[0] for row in rows if (cell := row.cells[0]) is not None) - 1
+    panels.flat[0].set_ylim(bottom=lowest)  # the first steps fall far below
     figure.supxlabel("steps", fontsize=9)
     figure.supylabel(f"{of.columns[place]}, nats a target; dashed: the paper", fontsize=9)
     figure.savefig(out, dpi=130)

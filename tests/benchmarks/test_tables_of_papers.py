@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from benchmarks.papers.papers_page import page, score_of, table_of
 from benchmarks.papers.papers_plots import draw_curves
 from benchmarks.papers.published_tables import TABLES
 from benchmarks.papers.step_times import measure_steps, read_times
-from benchmarks.record import Record
+from benchmarks.record import ROOT, Record
 from edgefold.train.load import parse_settings
 from edgefold.train.models.registry import create_model, model_class
 
@@ -71,9 +72,13 @@ def test_a_row_is_trained_scored_recorded_and_shown(
 
 
 def of_cnp(seed: int, rbf: float, steps: int = 100_000) -> Record:
+    facts: dict[str, Any]
     scores = {kernel: {"log_likelihood": rbf, "standard_error": 0.01} for kernel in ("rbf",)}
     scores["matern52"] = {"log_likelihood": 0.04, "standard_error": 0.01}
     facts = {"table": "gp", "title": "CNP", "model": "cnp", "settings": [], "curve": [[1, 1.0]]}
+    conditions = {"cpu_model": "a processor", "threads": 1, "load_average": [0.5, 0.5, 0.5]}
+    training = {"duration_s": 60.0, "steps_done": steps}
+    facts |= {"conditions": conditions, "training": training}
     return {**facts, "steps": steps, "seed": seed, "scores": scores}
 
 
@@ -85,7 +90,8 @@ def test_the_verdict_compares_with_the_paper(tmp_path: Path, rbf: float, verdict
     (tmp_path / "gp-cnp-10-0.json").write_text(json.dumps(of_cnp(0, -9.0, 10)))  # of fewer steps
     table = table_of("gp", tmp_path)
     row = next(row for row in table.rows if row[0] == "CNP")
-    assert row[-1] == verdict and row[-2] == "100,000"
+    assert row[-1] == verdict and row[-4:-1] == ["100,000", "1 minute", "1 minute"]
+    assert "Trained on: a processor, 1 thread, with load 0.5." in table.note
     assert "no data" not in page(tmp_path)
     assert "Nothing was scored: the data is not in the repository" in page(tmp_path)
 
@@ -130,3 +136,8 @@ def test_without_a_table_all_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     tables_of_papers.main([])
     shown = capsys.readouterr().out
     assert all(name in shown for name in TABLES)
+
+
+def test_the_page_is_written_from_the_records() -> None:
+    told = (ROOT / "docs" / "papers.md").read_text()
+    assert page() in told, "python -m benchmarks tables writes it"

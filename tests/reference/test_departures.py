@@ -20,6 +20,7 @@ from benchmarks.papers.departures_table import (
     effects,
     word,
 )
+from benchmarks.record import ROOT
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel
 from edgefold.train.load import parse_settings
@@ -114,3 +115,8 @@ def test_the_effects_are_differences_of_the_same_seed() -> None:
 
 def test_values_are_words_of_the_command_line() -> None:
     assert (word(True), word(False), word(1.0), word("mlp")) == ("true", "false", "1.0", "mlp")
+
+
+def test_the_page_has_the_table_of_the_presets() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    assert departures_table().markdown() in page, "python -m benchmarks tables writes it"
