@@ -62,6 +62,10 @@ def table_of(name: str, folder: Path) -> Table:
     """Return a table: of each row the papers' cells, ours, and how far ours got."""
     of = TABLES[name]
     records = records_of(name, folder)
+    note = f"In {of.unit}; {of.source}. ± as the papers print it"
+    if not records:
+        shown = [[row.title, *map(_shown, row.cells)] for row in of.rows]
+        return Table(["", *of.columns.values()], shown, f"{note}.")
     header = ["", *(f"{title}, paper" for title in of.columns.values())]
     header += [*(f"{title}, here" for title in of.columns.values()), "steps here", "took"]
     header += [f"{of.steps:,} would take", ""] if of.steps else ["", ""]
@@ -76,9 +80,8 @@ def table_of(name: str, folder: Path) -> Table:
             *(_shown(cell) if own else "" for cell in ours),
         ]
         rows.append([*cells, _steps(own), *_durations(of, own), _verdict(of, row, ours, own)])
-    return Table(header, rows, f"In {of.unit}; {of.source}. ± as the papers print it, and here the "
-                 "standard error: of the seeds, or of one seed over its evaluation."
-                 f"{_machines(records)}")  # fmt: skip
+    note += ", and here the standard error: of the seeds, or of one seed over its evaluation."
+    return Table(header, rows, note + _machines(records))
 
 
 def _shown(cell: Cell) -> str:
