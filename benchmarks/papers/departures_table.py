@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from benchmarks.record import Record
 from benchmarks.table import KERNELS, Table
-from edgefold.train.models.registry import learners, model_class
 
 ALL = "all"
 """Name of the variant with every departure: the preset `small`."""
@@ -56,6 +55,8 @@ def departures_of(name: str) -> dict[str, tuple[Any, Any]]:
 
     Whole numbers are sizes and no departures.
     """
+    from edgefold.train.models.registry import model_class
+
     presets = model_class(name).presets
     if not {"paper", "small"} <= set(presets):
         return {}
@@ -70,6 +71,8 @@ def departures_of(name: str) -> dict[str, tuple[Any, Any]]:
 
 def departures_table() -> Table:
     """Return the settings by which `small` departs from `paper`, with the models that have them."""
+    from edgefold.train.models.registry import learners
+
     found: dict[tuple[str, str, str], list[str]] = {}
     for name in learners():
         for setting, (published, ours) in departures_of(name).items():
