@@ -67,8 +67,7 @@ def table_of(name: str, folder: Path) -> Table:
         shown = [[row.title, *map(_shown, row.cells)] for row in of.rows]
         return Table(["", *of.columns.values()], shown, f"{note}.")
     header = ["", *(f"{title}, paper" for title in of.columns.values())]
-    header += [*(f"{title}, here" for title in of.columns.values()), "steps here", "took"]
-    header += [f"{of.steps:,} would take", ""] if of.steps else ["", ""]
+    header += [*(f"{title}, here" for title in of.columns.values()), "steps here", "took", ""]
     rows = []
     for row in of.rows:
         own = [record for record in records if is_of(record, row)]
@@ -79,7 +78,7 @@ def table_of(name: str, folder: Path) -> Table:
             *map(_shown, row.cells),
             *(_shown(cell) if own else "" for cell in ours),
         ]
-        rows.append([*cells, _steps(own), *_durations(of, own), _verdict(of, row, ours, own)])
+        rows.append([*cells, _steps(own), _duration(own), _verdict(of, row, ours, own)])
     note += ", and here the standard error: of the seeds, or of one seed over its evaluation."
     return Table(header, rows, note + _machines(records))
 
@@ -98,13 +97,9 @@ def _steps(own: Sequence[Record]) -> str:
     return f"{own[0]['steps']:,}{seeds}"
 
 
-def _durations(of: PublishedTable, own: Sequence[Record]) -> list[str]:
-    """Return how long a training took, and how long the papers' would take at that speed."""
-    if not own:
-        return ["", ""]
-    lasted = fmean(record["training"]["duration_s"] for record in own)
-    whole = lasted / own[0]["steps"] * of.steps
-    return [duration(lasted), duration(whole) if of.steps else ""]
+def _duration(own: Sequence[Record]) -> str:
+    """Return how long a training took; the mean over seeds."""
+    return duration(fmean(run["training"]["duration_s"] for run in own)) if own else ""
 
 
 def _machines(records: Sequence[Record]) -> str:
@@ -114,7 +109,12 @@ def _machines(records: Sequence[Record]) -> str:
         f"{record['conditions']['load_average'][0]:.1f}"
         for record in records
     }
-    return f" Trained on: {'; '.join(sorted(on))}." if on else ""
+    if not on:
+        return ""
+    return (
+        f" Trained on: {'; '.join(sorted(on))}. What it took is time by the clock, with other work "
+        "on the machine and with pauses; the times below are those of steps alone."
+    )
 
 
 def _verdict(
