@@ -104,11 +104,8 @@ def _duration(own: Sequence[Record]) -> str:
 
 def _machines(records: Sequence[Record]) -> str:
     """Return, in a sentence, what the trainings ran on; "" without records."""
-    on = {
-        f"{record['conditions']['cpu_model']}, {record['conditions']['threads']} thread, with load "
-        f"{record['conditions']['load_average'][0]:.1f}"
-        for record in records
-    }
+    conditions = (record["conditions"] for record in records)
+    on = {f"{of['cpu_model']}, {of['threads']} thread" for of in conditions}
     if not on:
         return ""
     return (
