@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.models.trainings import execute_all, recorded
+from benchmarks.models.trainings import execute_missing, exit_telling
 from benchmarks.papers.paper_runs import N_BATCHES, PaperRun
 from benchmarks.papers.papers_page import hours, table_of
 from benchmarks.papers.published_tables import TABLES, PublishedRow
@@ -74,22 +73,16 @@ def main(words: Sequence[str] | None = None) -> None:
     if not (args.steps or table.steps or args.time):
         parser.error(f"the papers state no number of steps for {args.table}: give --steps")
     device_environment(parser, args.device)
-    if args.time:
-        print(hours(args.table, measure_steps(args.table, rows, args.threads, args.records)))
-        return
     if table.data and args.data is None:
         parser.error(f"{args.table} needs {table.data}: say where it lies with --data")
+    if args.time:
+        timed = [PaperRun(args.table, row, 1, threads=args.threads, data=args.data) for row in rows]
+        print(hours(args.table, measure_steps(timed, args.records)))
+        return
     wanted = [run_of(args, row, seed) for seed in args.seeds for row in rows]
-    waiting = [run for run in wanted if run.name not in recorded(wanted, args.records)]
-    os.nice(max(0, 10 - os.nice(0)))
-    try:
-        failed = execute_all(waiting, args.runs, args.records, args.jobs)
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from here")
+    failed = execute_missing(wanted, args.runs, args.records, args.jobs)
     print(table_of(args.table, args.records).markdown())
-    for name in failed:
-        print(f"failed: {name}, see {args.runs / name / 'log.txt'}", file=sys.stderr)
-    sys.exit(1 if failed else 0)
+    exit_telling(failed, args.runs)
 
 
 def run_of(args: argparse.Namespace, row: PublishedRow, seed: int) -> PaperRun:

@@ -13,9 +13,7 @@ is not run again (--fresh does). After Ctrl-C the same command goes on where it 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +22,13 @@ from typing import Any
 
 from benchmarks.models.quality_papers import ALIKE, ALIKE_NATS, order, published
 from benchmarks.models.quality_table import papers_task
-from benchmarks.models.trainings import evaluated, execute_all, recorded, resumed
+from benchmarks.models.trainings import (
+    evaluated,
+    execute_missing,
+    exit_telling,
+    recorded,
+    train_words,
+)
 from benchmarks.record import (
     RECORDS,
     ROOT,
@@ -95,10 +99,8 @@ class Run:
             "optimizer": "adam",
             "seed": self.seed,
             "threads": 1,
-            "out": folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder,
         }
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        return ["train", *TASKS[self.task], *words, *resumed(folder)]
+        return train_words(TASKS[self.task], options, folder)
 
     def score(self, folder: Path, log: Path) -> Record:
         """Return the log-likelihoods of `edgefold evaluate`."""
@@ -186,14 +188,8 @@ def main() -> None:
         for run in wanted:
             shutil.rmtree(args.runs / run.name, ignore_errors=True)
             (args.records / f"{run.name}.json").unlink(missing_ok=True)
-    os.nice(max(0, 10 - os.nice(0)))
     before = conditions(threads=args.jobs)
-    known = recorded(wanted, args.records)
-    waiting = [run for run in wanted if run.name not in known]
-    try:
-        failed = execute_all(waiting, args.runs, args.records, args.jobs)
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from here")
+    failed = execute_missing(wanted, args.runs, args.records, args.jobs)
     found = list(recorded(wanted, args.records).values())
     data: dict[str, Any] = {
         "task": args.task,
@@ -206,9 +202,7 @@ def main() -> None:
     question = QUESTION if not variant else f"{QUESTION[:-1]}, on {variant}?"
     wanted_order = requirements(found, args.task)
     finish(args, "quality", question, before, data, wanted_order, as_text, variant)
-    for name in failed:
-        print(f"failed: {name}, see {args.runs / name / 'log.txt'}", file=sys.stderr)
-    sys.exit(1 if failed else 0)
+    exit_telling(failed, args.runs)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.record import ROOT, Record, conditions, progress, write_record
 from edgefold.runtime.series.durations import duration
@@ -104,9 +104,17 @@ def evaluated(folder: Path, n_batches: int, log: Path) -> Record:
     return scores
 
 
-def resumed(folder: Path) -> list[str]:
-    """Return the option by which `edgefold train` goes on, where a checkpoint is."""
-    return ["--resume"] * (folder / "config.json").exists()
+def train_words(
+    task: Sequence[str], options: Mapping[str, Any], folder: Path, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the words behind `edgefold` that train a task into a folder, or go on there.
+
+    Options come by name; words that are no pair of a name and a value come as `more`.
+    """
+    out = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
+    pairs = {**options, "out": out}.items()
+    words = [str(word) for name, value in pairs for word in (f"--{name}", value)]
+    return ["train", *task, *words, *more, *["--resume"] * (folder / "config.json").exists()]
 
 
 def loss_curve(folder: Path) -> list[list[float]]:
@@ -193,3 +201,26 @@ def execute_all(waiting: Sequence[Training], runs: Path, records: Path, n_jobs: 
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return failed
+
+
+def execute_missing(
+    wanted: Sequence[Training], runs: Path, records: Path, n_jobs: int
+) -> list[str]:
+    """Run what is not recorded, in a nice process; return the names of runs that failed.
+
+    Ctrl-C ends the program once the trainings have saved.
+    """
+    os.nice(max(0, 10 - os.nice(0)))
+    known = recorded(wanted, records)
+    waiting = [run for run in wanted if run.name not in known]
+    try:
+        return execute_all(waiting, runs, records, n_jobs)
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; the same command goes on from here")
+
+
+def exit_telling(failed: Sequence[str], runs: Path) -> None:
+    """End the program: with 1 if runs failed, whose logs it names."""
+    for name in failed:
+        print(f"failed: {name}, see {runs / name / 'log.txt'}", file=sys.stderr)
+    sys.exit(1 if failed else 0)

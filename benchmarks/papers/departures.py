@@ -13,12 +13,16 @@ What is recorded is not trained again; after Ctrl-C the same command goes on whe
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.models.trainings import evaluated, execute_all, recorded, resumed
+from benchmarks.models.trainings import (
+    evaluated,
+    execute_missing,
+    exit_telling,
+    recorded,
+    train_words,
+)
 from benchmarks.papers.departures_table import ALL, PUBLISHED, UNSCORED, departures_of, word
 from benchmarks.record import RECORDS, ROOT, Record, arguments, conditions, finish
 from benchmarks.tables import as_text
@@ -57,13 +61,12 @@ class Variant:
     def training(self, folder: Path) -> list[str]:
         """Return the command that trains it, or goes on."""
         options = {"model": self.model, "preset": "small", "recipe": "paper", "seed": self.seed}
-        options |= {"steps": self.n_steps, "threads": 1, "out": folder}
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        options |= {"steps": self.n_steps, "threads": 1}
+        settings = list[str]()
         for setting, (published, ours) in departures_of(self.model).items():
-            departs = self.variant in (ALL, f"{setting}={word(ours)}")
-            if not departs:
-                words += ["--set", f"{setting}={word(published)}"]
-        return ["train", "gp", *words, *resumed(folder)]
+            if self.variant not in (ALL, f"{setting}={word(ours)}"):
+                settings += ["--set", f"{setting}={word(published)}"]
+        return train_words(["gp"], options, folder, settings)
 
     def score(self, folder: Path, log: Path) -> Record:
         """Return the log-likelihoods of `edgefold evaluate`."""
@@ -109,18 +112,11 @@ def main() -> None:
         for variant in variants(model, args.seeds, n_steps, n_batches)
     ]
     before = conditions(threads=args.jobs)
-    os.nice(max(0, 10 - os.nice(0)))
-    waiting = [run for run in wanted if run.name not in recorded(wanted, args.records)]
-    try:
-        failed = execute_all(waiting, args.runs, args.records, args.jobs)
-    except KeyboardInterrupt:
-        sys.exit("\nstopped; the same command goes on from here")
+    failed = execute_missing(wanted, args.runs, args.records, args.jobs)
     runs = list(recorded(wanted, args.records).values())
     data = {"steps": n_steps, "n_batches": n_batches, "runs": runs}
     finish(args, "departures", QUESTION, before, data, [], as_text)
-    for name in failed:
-        print(f"failed: {name}, see {args.runs / name / 'log.txt'}", file=sys.stderr)
-    sys.exit(1 if failed else 0)
+    exit_telling(failed, args.runs)
 
 
 if __name__ == "__main__":

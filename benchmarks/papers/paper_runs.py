@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.models.trainings import evaluated, resumed
+from benchmarks.models.trainings import evaluated, train_words
 from benchmarks.papers.published_tables import TABLES, PublishedRow
-from benchmarks.record import ROOT, Record
+from benchmarks.record import Record
 from edgefold.train.models.registry import model_class
 
 N_BATCHES = 3000
@@ -55,15 +55,13 @@ class PaperRun:
             "steps": self.n_steps,
             "seed": self.seed,
             "threads": self.threads,
-            "out": folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder,
         }
         if not has_recipe(of.task[0]):
             del options["recipe"]
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        words += [word for setting in self.row.settings for word in ("--set", setting)]
-        words += [of.option, str(self.data)] if of.option and self.data else []
-        words += ["--compile"] * self.compiled
-        return ["train", *of.task, *words, *resumed(folder)]
+        more = [word for setting in self.row.settings for word in ("--set", setting)]
+        more += [of.option, str(self.data)] if of.option and self.data else []
+        more += ["--compile"] * self.compiled
+        return train_words(of.task, options, folder, more)
 
     def score(self, folder: Path, log: Path) -> Record:
         """Return the scores of the trained run."""

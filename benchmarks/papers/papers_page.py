@@ -121,15 +121,16 @@ def _verdict(
         return "no such model here"
     if not own:
         return "not trained"
-    missing = []
+    missing, compared = [], False
     for title, paper, here in zip(of.columns.values(), row.cells, ours, strict=True):
         if paper is None or here is None:
             continue
+        compared = True
         apart = here[0] - paper[0] if of.best == "high" else paper[0] - here[0]
         errors = [0.0 if math.isnan(error) else error for error in (paper[1], here[1])]
         if apart < -SURE * math.hypot(*errors):
             missing.append(f"{title} {abs(apart):.2f} short")
-    return ", ".join(missing) or "reached"
+    return ", ".join(missing) or ("reached" if compared else "nothing to compare")
 
 
 def hours(name: str, times: StepTimes) -> str:

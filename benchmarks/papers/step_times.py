@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.papers.published_tables import TABLES, PublishedRow
+from benchmarks.papers.paper_runs import PaperRun
 from benchmarks.record import progress, write_record
 from edgefold.devices.machine.machine import read_machine
 
@@ -43,20 +44,19 @@ def read_times(table: str, folder: Path) -> StepTimes | None:
     return StepTimes(**json.loads(path.read_text())) if path.exists() else None
 
 
-def measure_steps(
-    table: str, rows: Sequence[PublishedRow], threads: int, folder: Path
-) -> StepTimes:
-    """Measure steps of the papers' training of each row, and record them beside older ones."""
+def measure_steps(runs: Sequence[PaperRun], folder: Path) -> StepTimes:
+    """Measure steps of each run of one table, and record them beside older ones."""
     import torch
 
     from edgefold.train.training_loop import machine
 
+    table, threads = runs[0].table, runs[0].threads
     torch.set_num_threads(threads)
     before = read_times(table, folder)
     step_s = {}
-    for row in rows:
-        step_s[row.slug] = median(step_times(table, row))
-        progress(f"{row.title}: {1e3 * step_s[row.slug]:.1f} ms a step")
+    for run in runs:
+        step_s[run.row.slug] = median(step_times(run))
+        progress(f"{run.row.title}: {1e3 * step_s[run.row.slug]:.1f} ms a step")
     where = f"{read_machine().cpu_model}, {machine()}"
     if before is not None and (before.machine, before.threads) == (where, threads):
         step_s = before.step_s | step_s
@@ -65,29 +65,25 @@ def measure_steps(
     return found
 
 
-def step_times(table: str, row: PublishedRow) -> list[float]:
-    """Return seconds of some steps: batch, loss, gradients and Adam."""
+def step_times(run: PaperRun) -> list[float]:
+    """Return seconds of some steps of a training: batch, loss, gradients and Adam."""
     import torch
 
-    from benchmarks.papers.paper_runs import preset_of
-    from edgefold.train.load import parse_settings
-    from edgefold.train.models.registry import accepted, create_model
-    from edgefold.train.tasks.registry import create_task, task_class
+    from edgefold.cli.commands import train
 
-    name = TABLES[table].task[0]
-    kind = task_class(name)
-    assert kind.recipe is not None
-    options = None if kind.option_class is None else kind.option_class(**kind.recipe.options)
-    task = create_task(name, options)
-    settings = {"n_inputs": task.n_inputs, "n_outputs": task.n_outputs, **task.model_settings}
-    settings = {**accepted(row.model, settings), **parse_settings(list(row.settings))}
-    model = create_model(row.model, settings, preset_of(row.model))
+    words = run.training(Path("unused"))[1:]
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    train.add_arguments_for(parser, words)
+    args = parser.parse_args(words)
+    task, config = train.task_and_config(args, None)
+    model = train.build_model(args, task, None)
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(model.parameters())
     found: list[float] = []
     while len(found) < N_STEPS and sum(found) < MOST_S:
         start = time.perf_counter()
-        batch = task.training_batch(kind.recipe.training["batch"], generator)
+        batch = task.training_batch(config.batch, generator)
         loss = model.loss(batch, generator)
         optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -165,19 +165,10 @@ def run(args: argparse.Namespace) -> int:
     from edgefold.train.checkpoints import RESUME, take_weights
     from edgefold.train.load import blamed
     from edgefold.train.muon import hidden_matrices
-    from edgefold.train.tasks.registry import create_task, task_class
     from edgefold.train.training_loop import fit
 
     checkpoint = _kept(args) if args.resume else None
-    recipe = None if checkpoint else recipe_of(args, task_class(args.task))
-    for name, value in recipe.options.items() if recipe else ():
-        if getattr(args, name) is None:
-            setattr(args, name, value)
-    options = task_options(task_class(args.task), args)
-    task = create_task(args.task, options, checkpoint and checkpoint["task"])
-    if not checkpoint:
-        args.model = args.model or task.default_model
-    config = fit_config(args, task.training, checkpoint, recipe.training if recipe else {})
+    task, config = task_and_config(args, checkpoint)
     torch.manual_seed(config.seed)
     model = build_model(args, task, checkpoint)
     if not (checkpoint or args.optimizer or any(True for _ in hidden_matrices(model))):
@@ -198,6 +189,28 @@ def run(args: argparse.Namespace) -> int:
     with blamed("training", args.task, args.model):
         finished = fit(model, task, config, args.out, command, args.resume, say)
     return _report(args, finished)
+
+
+def task_and_config(
+    args: argparse.Namespace, checkpoint: dict[str, Any] | None
+) -> tuple[Task, FitConfig]:
+    """Return the task and the settings of the training that the options ask for.
+
+    Args:
+        args: Options of the command, which get those of a recipe and the task's model.
+        checkpoint: Content of the checkpoint of the run to resume; None for a new run.
+    """
+    from edgefold.train.tasks.registry import create_task, task_class
+
+    recipe = None if checkpoint else recipe_of(args, task_class(args.task))
+    for name, value in recipe.options.items() if recipe else ():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    options = task_options(task_class(args.task), args)
+    task = create_task(args.task, options, checkpoint and checkpoint["task"])
+    if not checkpoint:
+        args.model = args.model or task.default_model
+    return task, fit_config(args, task.training, checkpoint, recipe.training if recipe else {})
 
 
 def recipe_of(args: argparse.Namespace, task: type[Task]) -> Recipe | None:

@@ -96,6 +96,13 @@ def test_the_verdict_compares_with_the_paper(tmp_path: Path, rbf: float, verdict
     assert "Nothing was scored: the data is not in the repository" in page(tmp_path)
 
 
+def test_a_table_without_a_column_of_ours_is_not_reached(tmp_path: Path) -> None:
+    record = {**of_cnp(0, 0.3), "scores": {}}
+    (tmp_path / "gp-cnp-100000-0.json").write_text(json.dumps(record))
+    row = next(row for row in table_of("gp", tmp_path).rows if row[0] == "CNP")
+    assert row[-1] == "nothing to compare"
+
+
 def test_seeds_give_a_mean_and_its_error() -> None:
     runs = [of_cnp(seed, value) for seed, value in enumerate((0.1, 0.2, 0.3))]
     found = score_of(runs, "rbf.log_likelihood")
@@ -106,7 +113,7 @@ def test_seeds_give_a_mean_and_its_error() -> None:
 
 
 def test_steps_are_measured_and_kept(tmp_path: Path) -> None:
-    times = measure_steps("gp", [CNP], 1, tmp_path)
+    times = measure_steps([PaperRun("gp", CNP, 1)], tmp_path)
     assert times.step_s["cnp"] > 0 and read_times("gp", tmp_path) == times
     assert read_times("emnist", tmp_path) is None
 

@@ -99,7 +99,7 @@ def equal(found: Tensor, reference: Rows) -> None:
 
 
 def along(model: StreamingModel, tokens: Tensor) -> Tensor:
-    """What a device answers after each token, (B, T, classes)."""
+    """Return what a device answers after each token, (B, T, classes)."""
     state, scores, every = model.initial_state(B), [], model.consolidate_every
     for n, token in enumerate(tokens.unbind(1)):
         if every and n and n % every == 0:

@@ -75,9 +75,11 @@ class DrawnFunctions:
     covariance: Tensor
 
 
-def _drawn(
+def draw_processes(
     n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
 ) -> DrawnFunctions:
+    """Draw n_tasks random functions at n_points points each, with their covariances."""
+
     def uniform(*shape: int, low: float, high: float) -> Tensor:
         unit = torch.rand(*shape, generator=generator, dtype=torch.float64)
         return low + (high - low) * unit
@@ -99,7 +101,7 @@ def draw_functions(
 
     `kernel` is "rbf" or "matern52". The results are float32, computed in float64.
     """
-    drawn = _drawn(n_tasks, n_points, kernel, generator)
+    drawn = draw_processes(n_tasks, n_points, kernel, generator)
     return drawn.x.float(), drawn.y.float()
 
 
@@ -196,7 +198,7 @@ class GpTask(Task):
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
         few = torch.randint(0, 3, (n_tasks, 1), generator=generator)
         n_context = torch.where(rare, few, n_context)
-        drawn = _drawn(n_tasks, self.n_context + self.n_targets, "rbf", generator)
+        drawn = draw_processes(n_tasks, self.n_context + self.n_targets, "rbf", generator)
         n = self.n_context
         mask = torch.arange(n)[None] < n_context
         targets = drawn.x[:, n:], drawn.y[:, n:]

@@ -13,8 +13,13 @@ from edgefold.runtime.errors import TrainingError
 from edgefold.train import FitConfig, fit
 from edgefold.train.batch import Batch
 from edgefold.train.models.registry import create_model
-from edgefold.train.tasks.gp import NOISE_STD, GpTask, covariance, posterior
-from edgefold.train.tasks.gp import _drawn as drawn_functions
+from edgefold.train.tasks.gp import (
+    NOISE_STD,
+    GpTask,
+    covariance,
+    draw_processes,
+    posterior,
+)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -52,7 +57,7 @@ def test_the_options_of_a_run_are_kept() -> None:
 
 
 def test_the_posterior_is_the_formula_of_a_dense_solution() -> None:
-    drawn = drawn_functions(3, 12, "rbf", seeded(1))
+    drawn = draw_processes(3, 12, "rbf", seeded(1))
     mask = torch.arange(7)[None] < torch.tensor([[7], [3], [0]])
     mean, deviation = posterior(drawn, mask)
     for b, n in enumerate((7, 3, 0)):
