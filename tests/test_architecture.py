@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -148,10 +148,20 @@ def test_on_device_packages_load_without_torch(package: str) -> None:
         ".".join((NAMESPACE, *path.relative_to(ROOT).with_suffix("").parts))
         for path in sorted((ROOT / package).rglob("[!_]*.py"))
     ]
+    load_without(OFF_DEVICE, modules)
+
+
+def test_tables_of_the_benchmarks_load_without_torch() -> None:
+    """Benchmarks of the device side write their tables on machines that have no torch."""
+    load_without({"torch"}, ["benchmarks.tables"])
+
+
+def load_without(packages: Collection[str], modules: Collection[str]) -> None:
+    """Assert that modules are imported in a process where some packages are missing."""
     code = (
         "import importlib, sys\n"
-        f"for name in {sorted(OFF_DEVICE)}: sys.modules[name] = None\n"
-        f"for name in {modules}: importlib.import_module(name)\n"
+        f"for name in {sorted(packages)}: sys.modules[name] = None\n"
+        f"for name in {sorted(modules)}: importlib.import_module(name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

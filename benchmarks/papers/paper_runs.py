@@ -9,7 +9,6 @@ from pathlib import Path
 from benchmarks.models.trainings import evaluated, train_words
 from benchmarks.papers.published_tables import TABLES, PublishedRow
 from benchmarks.record import Record
-from edgefold.train.models.registry import model_class
 
 N_BATCHES = 3000
 """Batches of the evaluation, as the papers state it for gp."""
@@ -84,6 +83,8 @@ class PaperRun:
 
 def preset_of(model: str) -> str:
     """Return the preset `paper` of a model, or its first one."""
+    from edgefold.train.models.registry import model_class
+
     presets: Mapping[str, object] = model_class(model).presets
     return "paper" if "paper" in presets else next(iter(presets))
 
