@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from benchmarks.papers.published_tables import TABLES, Cell, PublishedRow, PublishedTable
+from benchmarks.papers.published_tables import TABLES, Cell, Column, PublishedRow, PublishedTable
 from benchmarks.papers.step_times import StepTimes, read_times
 from benchmarks.record import IMAGES, RECORDS, Record
 from benchmarks.table import Table
@@ -31,31 +31,38 @@ def is_of(record: Record, row: PublishedRow) -> bool:
     return (record["model"], tuple(record["settings"])) == (row.model, row.settings)
 
 
-def score_of(records: Sequence[Record], place: str, factor: float = 1.0) -> Cell:
+def score_of(records: Sequence[Record], column: Column) -> Cell:
     """Return the mean of a score over seeds and its standard error, or None where it is missing.
 
     Of one seed the error is that of its batches, or of the problems of the wheel.
     """
-    found = [_at(record["scores"], place) for record in records]
+    found = [value_at(record["scores"], column.place) for record in records]
     if not found or None in found:
         return None
     pairs = [pair for pair in found if pair is not None]
-    means = [factor * mean for mean, _ in pairs]
-    error = factor * pairs[0][1] if len(pairs) == 1 else stdev(means) / math.sqrt(len(means))
+    means = [column.factor * mean for mean, _ in pairs]
+    error = abs(column.factor) * pairs[0][1]
+    if len(pairs) > 1:
+        error = stdev(means) / math.sqrt(len(means))
     return fmean(means), error
 
 
-def _at(scores: Mapping[str, Any], place: str) -> Cell:
+def value_at(scores: Mapping[str, Any], place: str) -> Cell:
+    """Return a score of an evaluation and its standard error (NaN unknown); None if missing."""
     if isinstance(scores.get(place), dict) and "percent" in scores[place]:
         percents = scores[place]["percent"]
         return fmean(percents), stdev(percents) / math.sqrt(len(percents))
-    kind, _, name = place.partition(".")
+    kind, _, name = place.rpartition(".")
     found = scores.get(kind, {})
     if name not in found:
         return None
-    share, n = found[name], found.get("n_sequences") or found.get("n_windows")
-    error = found.get("standard_error") or (math.sqrt(share * (1 - share) / n) if n else math.nan)
-    return share, error
+    value, error = found[name], found.get(f"{name}_error", math.nan)
+    if name == "log_likelihood":
+        error = found.get("standard_error") or math.nan
+    elif name == "accuracy" and math.isnan(error):
+        n = found.get("n_sequences") or found.get("n_windows") or found.get("n_events")
+        error = math.sqrt(value * (1 - value) / n) if n else math.nan
+    return value, error
 
 
 def table_of(name: str, folder: Path) -> Table:
@@ -65,14 +72,14 @@ def table_of(name: str, folder: Path) -> Table:
     note = f"In {of.unit}; {of.source}. ± as the papers print it"
     if not records:
         shown = [[row.title, *map(_shown, row.cells)] for row in of.rows]
-        return Table(["", *of.columns.values()], shown, f"{note}.")
-    header = ["", *(f"{title}, paper" for title in of.columns.values())]
-    header += [*(f"{title}, here" for title in of.columns.values()), "steps here", "took", ""]
+        return Table(["", *(column.title for column in of.columns)], shown, f"{note}.")
+    header = ["", *(f"{column.title}, paper" for column in of.columns)]
+    header += [*(f"{column.title}, here" for column in of.columns), "steps here", "took", ""]
     rows = []
     for row in of.rows:
         own = [record for record in records if is_of(record, row)]
         own = [record for record in own if record["steps"] == own[-1]["steps"]]
-        ours = [score_of(own, place, of.unit_factor) for place in of.columns]
+        ours = [score_of(own, column) for column in of.columns]
         cells = [
             row.title,
             *map(_shown, row.cells),
@@ -122,14 +129,14 @@ def _verdict(
     if not own:
         return "not trained"
     missing, compared = [], False
-    for title, paper, here in zip(of.columns.values(), row.cells, ours, strict=True):
+    for column, paper, here in zip(of.columns, row.cells, ours, strict=True):
         if paper is None or here is None:
             continue
         compared = True
-        apart = here[0] - paper[0] if of.best == "high" else paper[0] - here[0]
+        apart = paper[0] - here[0] if column.low_is_good else here[0] - paper[0]
         errors = [0.0 if math.isnan(error) else error for error in (paper[1], here[1])]
         if apart < -SURE * math.hypot(*errors):
-            missing.append(f"{title} {abs(apart):.2f} short")
+            missing.append(f"{column.title} {abs(apart):.2f} short")
     return ", ".join(missing) or ("reached" if compared else "nothing to compare")
 
 

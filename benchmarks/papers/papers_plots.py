@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.papers.papers_page import value_at
 from benchmarks.papers.published_tables import TABLES
 from benchmarks.record import Record
 
@@ -23,9 +24,9 @@ def draw_curves(table: str, records: Sequence[Record], out: Path) -> bool:
     from matplotlib.figure import Figure
 
     of = TABLES[table]
-    if not records or of.best != "high":
+    first = of.columns[0]
+    if not records or not first.place.endswith(".log_likelihood"):
         return False
-    place = next(iter(of.columns))
     rows = [row for row in of.rows if any(record["title"] == row.title for record in records)]
     n_lines = -(-len(rows) // COLUMNS)
     figure = Figure(figsize=(3 * min(COLUMNS, len(rows)), 2.6 * n_lines), layout="constrained")
@@ -36,10 +37,9 @@ def draw_curves(table: str, records: Sequence[Record], out: Path) -> bool:
         for record in (record for record in records if record["title"] == row.title):
             steps, losses = zip(*record["curve"], strict=True)
             (line,) = panel.plot(steps, [-loss for loss in losses], linewidth=1.4)
-            kind, _, name = place.partition(".")
-            end = record["scores"].get(kind, {}).get(name)
+            end = value_at(record["scores"], first.place)
             if end is not None:
-                panel.plot([record["steps"]], [end], "o", color=line.get_color(), markersize=4)
+                panel.plot([record["steps"]], end[:1], "o", color=line.get_color(), markersize=4)
         cell = row.cells[0]
         if cell is not None:
             panel.axhline(cell[0], color="0.35", linestyle=(0, (4, 3)), linewidth=1)
@@ -49,6 +49,6 @@ def draw_curves(table: str, records: Sequence[Record], out: Path) -> bool:
     lowest = min(cell[0] for row in rows if (cell := row.cells[0]) is not None) - 1
     panels.flat[0].set_ylim(bottom=lowest)  # the first steps fall far below
     figure.supxlabel("steps", fontsize=9)
-    figure.supylabel(f"{of.columns[place]}, nats a target; dashed: the paper", fontsize=9)
+    figure.supylabel(f"{first.title}, nats a target; dashed: the paper", fontsize=9)
     figure.savefig(out, dpi=130)
     return True

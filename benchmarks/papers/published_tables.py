@@ -45,6 +45,23 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A score of a table.
+
+    Attributes:
+        title: As the papers name it.
+        place: Of our score in what `edgefold evaluate --json` writes, as "rbf.log_likelihood".
+        factor: Number that our score is multiplied by.
+        low_is_good: Whether less is better.
+    """
+
+    title: str
+    place: str
+    factor: float = 1.0
+    low_is_good: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedTable:
     """A table of the papers, and how a row of it is trained and scored here.
 
@@ -52,30 +69,25 @@ class PublishedTable:
         title: What is measured, for a heading.
         source: Papers and numbers of their tables.
         unit: Of the cells, in words.
-        columns: Titles by the place of our score in what `edgefold evaluate --json` writes, as
-            "rbf.log_likelihood".
+        columns: What is compared.
         task: Words behind `edgefold train`.
         steps: Of the papers' training; 0 where they state none.
         text: The rows.
         data: What has to be downloaded first, and from where; "" if nothing.
         option: Option of `edgefold train` that takes the path of the data.
         hours: What the authors say that their training took, if they do.
-        best: "high" or "low".
-        unit_factor: Number that our score is multiplied by.
     """
 
     title: str
     source: str
     unit: str
-    columns: Mapping[str, str]
+    columns: tuple[Column, ...]
     task: tuple[str, ...]
     steps: int
     text: str
     data: str = ""
     option: str = ""
     hours: str = ""
-    best: str = "high"
-    unit_factor: float = 1.0
 
     @property
     def rows(self) -> list[PublishedRow]:
@@ -121,7 +133,11 @@ def _sequence_rows(key: str) -> str:
 
 
 LOG_LIKELIHOOD = "log-likelihood of a target, nats"
-EVENT_COLUMNS = {"rmse": "RMSE", "nll": "NLL", "accuracy": "ACC"}
+EVENT_COLUMNS = (
+    Column("RMSE", "events.gap_rmse", low_is_good=True),
+    Column("NLL", "events.log_likelihood", factor=-1.0, low_is_good=True),
+    Column("ACC", "events.accuracy"),
+)
 COPY_STEPS, EVENT_STEPS = 100_000, 100_000
 """Steps of a training for which the papers state no number: that of their other tasks."""
 
@@ -139,11 +155,10 @@ def _copy_table(length: int, *perceiver: tuple[float, float]) -> PublishedTable:
         f"copy task, N = {length}",
         f"{TCA}, tables 1, 8 and 9",
         "right answers, %",
-        {"copy.accuracy": "accuracy"},
+        (Column("accuracy", "copy.accuracy", 100),),
         ("copy", "--length", str(length)),
         COPY_STEPS,
         "\n".join(rows),
-        unit_factor=100.0,
     )
 
 
@@ -154,7 +169,10 @@ TABLES: Final[Mapping[str, PublishedTable]] = {
         "1-D meta-regression",
         f"{CMANP}, table 4; {LBANP}, table 2; {TCA}, table 13",
         LOG_LIKELIHOOD,
-        {"rbf.log_likelihood": "RBF", "matern52.log_likelihood": "Matern 5/2"},
+        (
+            Column("RBF", "rbf.log_likelihood"),
+            Column("Matern 5/2", "matern52.log_likelihood"),
+        ),
         ("gp",),
         100_000,
         """
@@ -186,7 +204,10 @@ TNP-A [tnp-a] 1.63±0.00 1.21±0.00
         "image completion, EMNIST",
         f"{CMANP}, table 3; {LBANP}, tables 3 and 7; {TCA}, table 15",
         LOG_LIKELIHOOD,
-        {"seen.log_likelihood": "seen classes", "unseen.log_likelihood": "unseen classes"},
+        (
+            Column("seen classes", "seen classes (0-9).log_likelihood"),
+            Column("unseen classes", "unseen (10-46).log_likelihood"),
+        ),
         ("images", "--source", "emnist"),
         48_000,
         """
@@ -220,7 +241,7 @@ TNP-A [tnp-a] 1.54±0.01 1.41±0.01
         "image completion, CelebA of 32 x 32",
         f"{CMANP}, table 3; {LBANP}, tables 3, 6 and 7; {TCA}, table 14",
         "log-likelihood of a pixel, nats",
-        {"celeba32.log_likelihood": "CelebA 32"},
+        (Column("CelebA 32", "held out.log_likelihood"),),
         ("images", "--source", "celeba", "--size", "32"),
         365_400,
         """
@@ -257,7 +278,7 @@ TNP-A [tnp-a] 5.82±0.01
         "image completion, CelebA of 64 x 64",
         f"{CMANP}, table 3; {LBANP}, tables 3, 6 and 7",
         "log-likelihood of a pixel, nats",
-        {"celeba64.log_likelihood": "CelebA 64"},
+        (Column("CelebA 64", "held out.log_likelihood"),),
         ("images", "--source", "celeba", "--size", "64", "--batch", "50"),
         730_600,
         """
@@ -285,7 +306,7 @@ CMANP-AND [cmanp-and] 6.96±0.07
         "image completion, CelebA of 128 x 128",
         f"{CMANP}, table 3; {LBANP}, table 3",
         "log-likelihood of a pixel, nats",
-        {"celeba128.log_likelihood": "CelebA 128"},
+        (Column("CelebA 128", "held out.log_likelihood"),),
         ("images", "--source", "celeba", "--size", "128", "--batch", "25"),
         1_461_200,
         """
@@ -303,7 +324,10 @@ CMANP-AND [cmanp-and] 7.15±0.14
         "contextual bandits: the wheel",
         f"{CMANP}, table 7; {LBANP}, table 4",
         "cumulative regret of 2,000 steps, % of the uniform policy's",
-        {f"{delta}": f"delta = {delta}" for delta in (0.7, 0.9, 0.95, 0.99, 0.995)},
+        tuple(
+            Column(f"delta = {delta}", f"{delta}", low_is_good=True)
+            for delta in (0.7, 0.9, 0.95, 0.99, 0.995)
+        ),
         ("wheel",),
         100_000,
         """
@@ -321,7 +345,6 @@ CMANP [cmanp] 0.93±0.12 1.56±0.10 1.87±0.32 9.04±0.42 13.02±0.03
 TNP-ND [tnp-nd] 1.76±0.61 1.41±0.98 1.61±1.65 4.98±2.84 7.22±3.28
 TNP-A [tnp-a] 3.67±4.88 4.04±2.38 4.29±2.36 5.79±5.27 9.29±7.62
 """,
-        best="low",
     ),
     "copy-256": _copy_table(256, (15.16, 0.03), (34.75, 39.14), (27.10, 21.23), (63.50, 39.37)),
     "copy-512": _copy_table(512, (13.41, 0.15), (19.41, 12.07), (14.00, 0.72), (13.23, 0.42)),
@@ -329,7 +352,7 @@ TNP-A [tnp-a] 3.67±4.88 4.04±2.38 4.29±2.36 5.79±5.27 9.29±7.62
         "human activity, class of each window",
         f"{TCA}, table 16",
         "right answers, %",
-        {"human-activity.accuracy": "accuracy"},
+        (Column("accuracy", "human-activity.accuracy", 100),),
         ("human-activity",),
         100_000,
         """
@@ -349,7 +372,6 @@ ReTreever [retreever] 88.9±0.4
         data="ConfLongDemo_JSI.txt of the UCI archive, Localization Data for Person Activity",
         option="--file",
         hours="0.75 hours on a GTX 1080 Ti or Tesla P100 (tree cross attention, C.3)",
-        unit_factor=100.0,
     ),
     "mooc": PublishedTable(
         "next events, Mooc",
@@ -383,26 +405,27 @@ CMHP [cmhp] 0.262±0.037 0.528±0.209 0.609±0.003
         "music genres, GTZAN",
         f"{NYSTROM}, table III",
         "right answers, %",
-        {"gtzan.accuracy": "accuracy"},
+        (Column("accuracy", "gtzan.accuracy", 100),),
         ("sequences", "--source", "gtzan"),
         0,
         _sequence_rows("gtzan"),
         data="VGGish features of GTZAN",
         option="--folder",
-        unit_factor=100.0,
     ),
     **{
         f"thumos14-{of}": PublishedTable(
             f"actions online, THUMOS14, features of {title}",
             f"{NYSTROM}, table IV",
             "mean average precision, %",
-            {"thumos14.mean_ap": "mAP", "thumos14.mean_cap": "cmAP"},
+            (
+                Column("mAP", "thumos14.mean_ap", 100),
+                Column("cmAP", "thumos14.mean_cap", 100),
+            ),
             ("sequences", "--source", "thumos14", "--pretrained", of),
             0,
             _sequence_rows(f"thumos14-{of}"),
             data=f"features of THUMOS14, of a network trained on {title}",
             option="--folder",
-            unit_factor=100.0,
         )
         for of, title in (("kinetics", "Kinetics"), ("anet", "ActivityNet"))
     },

@@ -105,11 +105,23 @@ def test_a_table_without_a_column_of_ours_is_not_reached(tmp_path: Path) -> None
 
 def test_seeds_give_a_mean_and_its_error() -> None:
     runs = [of_cnp(seed, value) for seed, value in enumerate((0.1, 0.2, 0.3))]
-    found = score_of(runs, "rbf.log_likelihood")
+    rbf, _ = GP.columns
+    found = score_of(runs, rbf)
     assert found is not None
     assert found == pytest.approx((0.2, 0.1 / 3**0.5))
-    assert score_of([], "rbf.log_likelihood") is None
-    assert score_of(runs, "seen.log_likelihood") is None
+    assert score_of([], rbf) is None
+    assert score_of(runs, TABLES["emnist"].columns[0]) is None
+
+
+def test_low_and_turned_scores_are_compared_as_the_paper_gives_them(tmp_path: Path) -> None:
+    likelihood = {"log_likelihood": 0.04, "standard_error": 0.01}
+    events = {**likelihood, "accuracy": 0.24, "gap_rmse": 0.3, "n_events": 1000}
+    record = {**of_cnp(0, 0.0), "table": "mooc", "title": "CMHP", "model": "cmhp"}
+    record["scores"] = {"events": events}
+    (tmp_path / "mooc-cmhp-1-0.json").write_text(json.dumps(record))
+    row = next(row for row in table_of("mooc", tmp_path).rows if row[0] == "CMHP")
+    assert row[4:7] == ["0.30", "-0.04 ± 0.01", "0.24 ± 0.01"]
+    assert row[-1] == "RMSE 0.13 short"
 
 
 def test_steps_are_measured_and_kept(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.train.models.registry import create_model
 from edgefold.train.tasks.events.event_files import JODIE_HEADER
 from edgefold.train.tasks.events.events import EventsOptions, EventsTask
+from tests.published import missing_columns
 
 ROOT = Path(__file__).parents[3]
 
@@ -96,6 +97,8 @@ def test_jodie_s_files_are_split_as_in_the_literature(tmp_path: Path) -> None:
     assert (len(task.train), len(task.test)) == (6, 2)
     assert task.marks == ("0", "1", "2", "3") and task.time_scale == 100
     assert any("411,749 rows" in note for note in task.notes)
+    scores, _ = task.evaluate(create_model("poisson"), 2, 0, ("mine", "no steps"))
+    assert not missing_columns("mooc", scores) and not missing_columns("reddit", scores)
 
 
 def test_a_line_of_another_form_is_told_by_its_number(tmp_path: Path) -> None:

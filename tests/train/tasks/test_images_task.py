@@ -17,6 +17,7 @@ from edgefold.train.tasks.contract import N_CALIBRATED
 from edgefold.train.tasks.images import image_sources
 from edgefold.train.tasks.images.image_sources import crops, load_images, read_idx
 from edgefold.train.tasks.images.images import MOST_TARGETS, N_POINTS, ImageOptions, ImageTask
+from tests.published import missing_columns
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -106,6 +107,13 @@ def test_emnist_is_read_as_people_write_it(emnist: Path) -> None:
     assert unseen[:, 20, 3, 0].tolist() == [46] * 4
 
 
+def test_emnists_scores_have_the_columns_of_the_papers(emnist: Path) -> None:
+    scores, _ = task_of("emnist", folder=emnist).evaluate(
+        create_model("cnp", {"n_inputs": 2}), 1, 0, ("", "")
+    )
+    assert not missing_columns("emnist", scores)
+
+
 def test_idx_files_are_read_unpacked_too(tmp_path: Path) -> None:
     values = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     write_idx(tmp_path / "a-idx3-ubyte", values)
@@ -154,6 +162,12 @@ def test_celeba_is_resized_without_a_crop_and_kept(
     (celeba / "img_align_celeba" / "000001.jpg").unlink()
     again = load_images("celeba", size, celeba)
     assert np.array_equal(again.training, images.training)
+
+
+def test_celebas_scores_have_the_columns_of_the_papers(celeba: Path) -> None:
+    task = task_of("celeba", folder=celeba, size=32)
+    model = create_model("cnp", {"n_inputs": 2, "n_outputs": 3})
+    assert not missing_columns("celeba-32", task.evaluate(model, 1, 0, ("", ""))[0])
 
 
 def test_a_picture_has_its_corners_after_the_resize(celeba: Path) -> None:

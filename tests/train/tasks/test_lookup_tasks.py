@@ -18,6 +18,7 @@ from edgefold.train.tasks.sequences.human_activity import (
     HumanActivityTask,
     read_windows,
 )
+from tests.published import missing_columns
 
 
 def test_the_second_half_mirrors_the_first_and_ends_with_the_last_token() -> None:
@@ -52,6 +53,7 @@ def test_a_model_is_told_accuracy_and_tokens_read(name: str) -> None:
     model = create_model(name, accepted(name, own))
     scores, text = task.evaluate(model, 2, 1, ("untrained", "0 steps"))
     assert 0 <= scores["copy"]["accuracy"] < 0.5 and scores["copy"]["n_sequences"] == 64
+    assert not missing_columns("copy-256", scores)
     assert scores["copy"]["tokens_read"] == 4 and "50.0 %" in text
 
 
@@ -95,6 +97,7 @@ def test_context_points_do_not_tell_the_activity(file: Path) -> None:
     assert model.loss(batch, torch.Generator().manual_seed(0)).isfinite()
     scores, _ = task.evaluate(model, 10, 1, ("untrained", "0 steps"))
     assert scores["human-activity"]["n_windows"] == 1
+    assert not missing_columns("human-activity", scores)
     again = HumanActivityTask.from_options(HumanActivityOptions(), task.describe())
     assert torch.equal(again.test.x, task.test.x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from edgefold.train.tasks.sequences.sequence_files import GENRES, TRACK_SHAPE, g
 from edgefold.train.tasks.sequences.sequence_scores import scored
 from edgefold.train.tasks.sequences.sequence_sources import UNLABELLED, digits
 from edgefold.train.tasks.sequences.sequences import SequenceOptions, SequenceTask
+from tests.published import missing_columns
 
 SPOTTER = f"{Path(__file__).parents[3]}/examples/keyword_spotter.py:KeywordSpotter"
 
@@ -268,6 +270,9 @@ def test_a_run_of_videos_is_scored_beside_the_papers(
     steps = ["--set", "width=4", "--steps", "2", "--warmup", "1", "--out", str(run)]
     assert main([*train, *model, *steps]) == 0
     capsys.readouterr()
-    assert main(["evaluate", str(run), *model, "--threads", "1"]) == 0
+    json_file = tmp_path / "scores.json"
+    words = ["evaluate", str(run), *model, "--threads", "1", "--json", str(json_file)]
+    assert main(words) == 0
+    assert not missing_columns("thumos14-anet", json.loads(json_file.read_text())["scores"])
     told = capsys.readouterr().out
     assert "cmAP" in told and "AttCo, 2 layers, as published" in told and "63.93" in told
