@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from edgefold.runtime.errors import DataError
 from edgefold.runtime.options import option
 from edgefold.runtime.predictions import Gaussian
 from edgefold.train.batch import Batch
@@ -37,6 +38,8 @@ Kernel = Literal["rbf", "matern52"]
 Draws = Literal["function", "batch", "posterior"]
 KERNELS: tuple[Kernel, ...] = get_args(Kernel)
 NOISE_STD = 0.02
+LENGTHS = (0.1, 0.6)
+"""Bounds of the papers' length scales, in units of x."""
 LONG = 512
 """Number of points of one long calibration stream: ten times as many as training shows, because
 streams on a device get long."""
@@ -76,16 +79,23 @@ class DrawnFunctions:
 
 
 def draw_processes(
-    n_tasks: int, n_points: int, kernel: Kernel, generator: torch.Generator
+    n_tasks: int,
+    n_points: int,
+    kernel: Kernel,
+    generator: torch.Generator,
+    least_length: float = LENGTHS[0],
 ) -> DrawnFunctions:
-    """Draw n_tasks random functions at n_points points each, with their covariances."""
+    """Draw n_tasks random functions at n_points points each, with their covariances.
+
+    Length scales lie evenly from `least_length` to the papers' upper bound.
+    """
 
     def uniform(*shape: int, low: float, high: float) -> Tensor:
         unit = torch.rand(*shape, generator=generator, dtype=torch.float64)
         return low + (high - low) * unit
 
     x = uniform(n_tasks, n_points, 1, low=-2, high=2)
-    length = uniform(n_tasks, 1, 1, low=0.1, high=0.6)
+    length = uniform(n_tasks, 1, 1, low=least_length, high=LENGTHS[1])
     signal_std = uniform(n_tasks, 1, 1, low=0.1, high=1.0)
     matrix = covariance(x, length, signal_std, kernel)
     noise = NOISE_STD**2 * torch.eye(n_points, dtype=torch.float64)
@@ -130,6 +140,17 @@ def posterior(drawn: DrawnFunctions, mask: Tensor) -> tuple[Tensor, Tensor]:
     return weights.mT @ values, variance.clamp(min=NOISE_STD**2).sqrt()[..., None]
 
 
+def length_scale(text: str) -> float:
+    """Return a length scale below the papers' largest; raise DataError for any other text."""
+    try:
+        length = float(text)
+    except ValueError:
+        length = math.nan
+    if not 0 < length < LENGTHS[1]:
+        raise DataError(f"{text} is no length scale: give a number above 0 and below {LENGTHS[1]}.")
+    return length
+
+
 @dataclass(frozen=True, slots=True)
 class GpOptions:
     """Holds the options of `edgefold train gp`."""
@@ -139,6 +160,16 @@ class GpOptions:
         "a batch, as in the papers; or as for each function, with the exact posterior's deviation "
         "above and below its mean as targets (function)"
     )
+    least_length: float | None = option(
+        "training: least length scale of the functions; less than 0.1, where the papers begin, "
+        "prepares the model for rougher functions (0.1)",
+        "LENGTH",
+        parse=length_scale,
+    )
+
+
+OPTIONS: Mapping[str, Any] = {"draws": "function", "least_length": LENGTHS[0]}
+"""Options of the task, with what they are by default."""
 
 
 class GpTask(Task):
@@ -150,6 +181,10 @@ class GpTask(Task):
         draws: Whether the number of context points is drawn for each "function", with all
             `n_targets`, or the numbers of both once a "batch", as in the papers; or as for each
             function, with the loss that a target has on average given its context ("posterior").
+        least_length: Least length scale of the functions of training.
+
+    Raises:
+        DataError: `least_length` is given with the papers' own draws, "batch".
     """
 
     name = "gp"
@@ -166,17 +201,26 @@ class GpTask(Task):
     }
     recipe = Recipe({**PAPER_RECIPE, "steps": 100_000, "batch": 16}, {"draws": "batch"})
 
-    def __init__(self, n_context: int = 46, n_targets: int = 48, draws: Draws = "function"):
+    def __init__(
+        self,
+        n_context: int = 46,
+        n_targets: int = 48,
+        draws: Draws = "function",
+        least_length: float = LENGTHS[0],
+    ):
         self.n_context = n_context
         self.n_targets = n_targets
         self.draws = draws
+        self.least_length = least_length
+        if draws == "batch" and least_length != LENGTHS[0]:
+            raise DataError("--least-length changes the papers' draws: leave out --draws batch.")
         if draws == "posterior":  # the pairs of values stand for a Gaussian's mean loss alone
             self.prediction = Gaussian.name
 
     def describe(self) -> dict[str, Any]:
         """Return name and sizes of the task; x and y are used without scaling."""
         sizes = {"n_context": self.n_context, "n_targets": self.n_targets}
-        return {"name": self.name, **sizes, "draws": self.draws}
+        return {"name": self.name, **sizes, **{name: getattr(self, name) for name in OPTIONS}}
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
         """Draw a batch of RBF functions: N context points, from 3 on, and all targets of each.
@@ -198,7 +242,8 @@ class GpTask(Task):
         rare = torch.rand(n_tasks, 1, generator=generator) < 1 / 32
         few = torch.randint(0, 3, (n_tasks, 1), generator=generator)
         n_context = torch.where(rare, few, n_context)
-        drawn = draw_processes(n_tasks, self.n_context + self.n_targets, "rbf", generator)
+        n_points = self.n_context + self.n_targets
+        drawn = draw_processes(n_tasks, n_points, "rbf", generator, self.least_length)
         n = self.n_context
         mask = torch.arange(n)[None] < n_context
         targets = drawn.x[:, n:], drawn.y[:, n:]
@@ -221,8 +266,8 @@ class GpTask(Task):
 
     @classmethod
     def from_options(cls, args: GpOptions, kept: dict[str, Any] | None = None) -> GpTask:
-        # A run of before the option has no `draws`.
-        named = options_of(args, ["draws"], kept and {"draws": "function", **kept})
+        # Runs of before these options do not hold them.
+        named = options_of(args, list(OPTIONS), kept and {**OPTIONS, **kept})
         sizes = {name: kept[name] for name in ("n_context", "n_targets")} if kept else {}
         return cls(**sizes, **named)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefold.runtime.errors import TrainingError
+from edgefold.runtime.errors import DataError, TrainingError
 from edgefold.train import FitConfig, fit
 from edgefold.train.batch import Batch
 from edgefold.train.models.registry import create_model
@@ -18,6 +18,7 @@ from edgefold.train.tasks.gp import (
     GpTask,
     covariance,
     draw_processes,
+    length_scale,
     posterior,
 )
 
@@ -54,6 +55,24 @@ def test_the_options_of_a_run_are_kept() -> None:
     older = {"name": "gp", "n_context": 20, "n_targets": 30}  # a run of before the option
     again = GpTask.from_options(GpOptions(), older)
     assert (again.n_context, again.n_targets, again.draws) == (20, 30, "function")
+    assert again.least_length == 0.1
+
+
+def test_shorter_length_scales_make_rougher_functions() -> None:
+    rough = GpTask(draws="posterior", least_length=0.01).training_batch(256, seeded())
+    smooth = GpTask(draws="posterior").training_batch(256, seeded())
+    assert torch.equal(rough.x_context, smooth.x_context)  # the same draws
+    order = smooth.x_context.argsort(1)
+    changes = [b.y_context.gather(1, order).diff(dim=1).abs().mean() for b in (rough, smooth)]
+    assert changes[0] > 1.05 * changes[1]
+    with pytest.raises(DataError, match="leave out --draws batch"):
+        GpTask(draws="batch", least_length=0.05)
+
+
+@pytest.mark.parametrize("word", ["0", "0.6", "-1", "short", "nan"])
+def test_a_length_scale_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(DataError, match="no length scale"):
+        length_scale(word)
 
 
 def test_the_posterior_is_the_formula_of_a_dense_solution() -> None:
