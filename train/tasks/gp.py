@@ -213,7 +213,10 @@ class GpTask(Task):
         self.draws = draws
         self.least_length = least_length
         if draws == "batch" and least_length != LENGTHS[0]:
-            raise DataError("--least-length changes the papers' draws: leave out --draws batch.")
+            raise DataError(
+                "--least-length changes the papers' draws: leave out --draws batch, which --recipe "
+                "paper takes, too."
+            )
         if draws == "posterior":  # the pairs of values stand for a Gaussian's mean loss alone
             self.prediction = Gaussian.name
 
