@@ -53,12 +53,20 @@ class Muon(torch.optim.Adam):
         factor: Learning rate of Muon divided by that of Adam. A matrix moves by about its learning
             rate in every singular direction.
         momentum: Factor of Nesterov's momentum for the gradients of the matrices.
+        of_adam: Further arguments of torch's Adam; "capturable" holds for the matrices, too.
 
     Raises:
         TrainingError: The model has no layer with `hidden = True`.
     """
 
-    def __init__(self, model: nn.Module, lr: float, factor: float = 5.0, momentum: float = 0.95):
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        factor: float = 5.0,
+        momentum: float = 0.95,
+        **of_adam: Any,
+    ):
         matrices = list(hidden_matrices(model))
         if not matrices:
             raise TrainingError(
@@ -71,7 +79,7 @@ class Muon(torch.optim.Adam):
             {"params": rest},
             {"params": matrices, "rate_factor": factor},
         ]
-        super().__init__(groups, lr=lr)
+        super().__init__(groups, lr=lr, **of_adam)
         self.momentum = momentum
 
     @torch.no_grad()
@@ -90,7 +98,7 @@ class Muon(torch.optim.Adam):
         for shape, parameters in alike.items():  # matrices of one shape as one batch
             self._move(parameters, shape, of_muon["lr"])
 
-    def _move(self, parameters: list[Tensor], shape: torch.Size, lr: float) -> None:
+    def _move(self, parameters: list[Tensor], shape: torch.Size, lr: float | Tensor) -> None:
         directions = []
         for parameter in parameters:
             state, gradient = self.state[parameter], parameter.grad

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from torch import Tensor
+
 from edgefold.runtime.series.durations import duration
 
 FIRST_STEPS = 20
@@ -36,10 +38,10 @@ class ProgressLines:
     ):
         self._say, self._n_steps, self._done, self._clock = say, n_steps, done, clock
         self._first = self._said = (done + 1, 0.0)  # step and time, once the first is over
-        self._losses: list[float] = []
+        self._losses: list[float | Tensor] = []
 
-    def step(self, loss: float) -> None:
-        """Count one step and its loss; write a line if one is due."""
+    def step(self, loss: float | Tensor) -> None:
+        """Count one step and its loss (); write a line if one is due."""
         self._done += 1
         self._losses.append(loss)
         now = (self._done, self._clock())

@@ -31,10 +31,12 @@ from edgefold.runtime.files import naming
 from edgefold.runtime.stop_signal import StopSignal
 from edgefold.train.batch import Batch
 from edgefold.train.contract import StreamingModel, is_filter
+from edgefold.train.cuda_graphs import CapturedSteps, CudaGraphs
 from edgefold.train.denormals import denormals_flushed
-from edgefold.train.distributed import launcher
+from edgefold.train.distributed import LocalLauncher, launcher
 from edgefold.train.muon import Muon
 from edgefold.train.progress import ProgressLines
+from edgefold.train.steps import Losses, PlainSteps, Steps
 from edgefold.train.tasks.contract import Task
 
 OPTIMIZERS = ("adam", "muon")
@@ -152,7 +154,7 @@ def fit(
             "make them equal (of a filter n_inputs alone)."
         )
     with denormals_flushed():
-        training = _Training(model, task, config, run, command)
+        training = TrainingProcess(model, task, config, run, command)
         task.prepare(say or (lambda _: None))
         first = training.resume() if resume else training.start()
         finished = training.run_from(first, say)
@@ -174,7 +176,7 @@ class _Loss(torch.nn.Module):
         return self.model.loss(Batch(*tensors), self.generator)
 
 
-class _Training:
+class TrainingProcess:
     """Runs the part of a training that one process does, and writes the files of the run.
 
     Args:
@@ -183,6 +185,9 @@ class _Training:
         config: Settings of the training.
         run: Folder of the run; made if missing.
         command: Command line that the user typed.
+
+    Attributes:
+        captures: Whether steps are captured as CUDA graphs: in a process of its own on a GPU.
     """
 
     def __init__(
@@ -198,10 +203,13 @@ class _Training:
         run.mkdir(parents=True, exist_ok=True)
         # To the device first: a restored optimiser keeps its moments where its parameters are.
         self.model = model.to(self.process.device)
+        on_one_gpu = self.process.device.type == "cuda" and type(self.process) is LocalLauncher
+        self.captures = on_one_gpu and config.steps > 0
+        how: dict[str, Any] = {"fused": True, "capturable": True} if self.captures else {}
         self.optimizer = (
-            Muon(self.model, config.learning_rate)
+            Muon(self.model, config.learning_rate, **how)
             if config.optimizer == "muon" and config.steps
-            else torch.optim.Adam(weights, lr=config.learning_rate)
+            else torch.optim.Adam(weights, lr=config.learning_rate, **how)
         )
         seed = config.seed + 1000003 * self.process.index
         self.generator = torch.Generator().manual_seed(seed)
@@ -228,12 +236,17 @@ class _Training:
         stage = self.stage_of(step)
         return replace(self.config, steps=len(stage)).rate(step - stage.start)
 
-    def _begin_stages(self, step: int) -> None:
-        """Prepare the model for the stages that begin at a step; `start` prepares the first one."""
+    def _begin_stages(self, step: int) -> bool:
+        """Prepare the model for the stages that begin at a step; `start` prepares the first.
+
+        Returns:
+            Whether a stage begins.
+        """
         n, steps = self.model.n_stages, self.config.steps
-        for stage in range(1, n):
-            if stage * steps // n == step:
-                self._prepare(partial(self.model.prepare_stage, stage), self.config.seed + stage)
+        begun = [stage for stage in range(1, n) if stage * steps // n == step]
+        for stage in begun:
+            self._prepare(partial(self.model.prepare_stage, stage), self.config.seed + stage)
+        return bool(begun)
 
     def _prepare(self, prepare: Callable[..., None], seed: int) -> None:
         """Let a model set what gradients do not change.
@@ -286,13 +299,8 @@ class _Training:
         from tqdm import tqdm
 
         config, process = self.config, self.process
-        trained, optimizer = process.prepare(_Loss(self.model, self.generator), self.optimizer)
-
-        def loss_of(batch: Batch) -> torch.Tensor:
-            loss: torch.Tensor = trained(*batch.tensors())
-            return loss
-
-        step_loss = torch.compile(loss_of) if config.compile else loss_of
+        loss_of, optimizer = self.loss_and_optimizer()
+        take_step = self.steps(loss_of, optimizer)
         live = self.main and sys.stderr.isatty()
         bar = tqdm(
             total=config.steps, initial=first, unit="step", dynamic_ncols=True, disable=not live
@@ -300,7 +308,7 @@ class _Training:
         quiet = live or not self.main
         lines = None if quiet or say is None else ProgressLines(say, config.steps, first)
         saved_s, step = time.monotonic(), first
-        losses: list[float] = []
+        losses = Losses(self.run, first)
         log = self.run / "history.jsonl"
         with (
             StopSignal() as stopping,
@@ -309,17 +317,17 @@ class _Training:
             log.open("a") as history,
         ):
             while step < config.steps and not process.any(stopping()):
-                self._begin_stages(step)
-                losses.append(self._step(step, step_loss, optimizer))
+                if self._begin_stages(step):  # another function: graphs of the last one are stale
+                    take_step = self.steps(loss_of, optimizer)
+                losses.add(self._step(step, take_step, optimizer), take_step.at_once)
                 step += 1
                 bar.update()
                 if lines:
-                    lines.step(losses[-1])
+                    lines.step(losses.last)
                 if step % config.log_every and step < config.steps:
                     continue
                 rate = float(f"{self.rate(step):.2e}")
-                shown = {"loss": round(sum(losses) / len(losses), 4), "rate": rate}
-                losses.clear()
+                shown = {"loss": round(losses.mean(), 4), "rate": rate}
                 bar.set_postfix(shown)
                 if self.main:
                     history.write(json.dumps({"step": step, **shown}) + "\n")
@@ -327,30 +335,44 @@ class _Training:
                 if process.any(time.monotonic() - saved_s > config.save_every_s):
                     self.save(step)
                     saved_s = time.monotonic()
+            losses.read()
             self.save(step)
         finished = step >= config.steps
         if finished and self.main:
             (self.run / checkpoints.RESUME).unlink(missing_ok=True)
         return finished
 
-    def _step(self, step: int, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> float:
-        """Draw a batch, compute its loss and move the weights by one step; return the loss."""
+    def loss_and_optimizer(self) -> tuple[Callable[[Batch], torch.Tensor], Any]:
+        """Return the loss of a batch and the optimiser, as this process's launcher wraps them."""
+        loss = _Loss(self.model, self.generator)
+        trained, optimizer = self.process.prepare(loss, self.optimizer)
+
+        def loss_of(batch: Batch) -> torch.Tensor:
+            loss: torch.Tensor = trained(*batch.tensors())
+            return loss
+
+        return torch.compile(loss_of) if self.config.compile else loss_of, optimizer
+
+    def steps(self, loss_of: Callable[[Batch], torch.Tensor], optimizer: Any) -> Steps:
+        """Return what takes the steps of this process."""
+        config, weights = self.config, list(self.model.parameters())
+        most = math.inf if config.clip_norm is None else config.clip_norm
+        if self.captures:
+            graphs = CudaGraphs(self.process.device)
+            return CapturedSteps(loss_of, weights, optimizer, self.generator, most, graphs)
+        return PlainSteps(loss_of, weights, optimizer, self.process, most)
+
+    def _step(self, step: int, take_step: Steps, optimizer: Any) -> torch.Tensor:
+        """Draw a batch and move the weights by one step; return loss and norm of the gradient."""
         batch = self.task.training_batch(self.config.batch, self.generator)
         _require_batch(batch, self.task, self.model)
         for group in optimizer.param_groups:
-            group["lr"] = self.rate(step) * group.get("rate_factor", 1.0)
-        loss = loss_of(batch.to(self.process.device))
-        optimizer.zero_grad(set_to_none=True)
-        self.process.backward(loss)
-        most = math.inf if self.config.clip_norm is None else self.config.clip_norm
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), most)
-        if not torch.isfinite(norm):
-            raise TrainingError(
-                f"the gradient is not finite at step {step}; lower --learning-rate, then resume "
-                f"from the last checkpoint in {self.run}."
-            )
-        optimizer.step()
-        return loss.item()
+            rate = self.rate(step) * group.get("rate_factor", 1.0)
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        return take_step(batch)
 
 
 def _require_batch(batch: Batch, task: Task, model: StreamingModel) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from benchmarks.papers.paper_runs import PaperRun
 from benchmarks.record import progress, write_record
@@ -66,10 +67,12 @@ def measure_steps(runs: Sequence[PaperRun], folder: Path) -> StepTimes:
 
 
 def step_times(run: PaperRun) -> list[float]:
-    """Return seconds of some steps of a training: batch, loss, gradients and Adam."""
-    import torch
+    """Return seconds of some steps of a training: batch, loss, gradients and optimiser.
 
+    On a GPU all have the shapes of one batch, which is captured first, as those of a long training.
+    """
     from edgefold.cli.commands import train
+    from edgefold.train.training_loop import TrainingProcess
 
     words = run.training(Path("unused"))[1:]
     parser = argparse.ArgumentParser()
@@ -78,15 +81,16 @@ def step_times(run: PaperRun) -> list[float]:
     args = parser.parse_args(words)
     task, config = train.task_and_config(args, None)
     model = train.build_model(args, task, None)
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.Adam(model.parameters())
     found: list[float] = []
-    while len(found) < N_STEPS and sum(found) < MOST_S:
-        start = time.perf_counter()
-        batch = task.training_batch(config.batch, generator)
-        loss = model.loss(batch, generator)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        found.append(time.perf_counter() - start)
+    with TemporaryDirectory() as folder:
+        training = TrainingProcess(model, task, config, Path(folder), "")
+        take_step = training.steps(*training.loss_and_optimizer())
+        captured = task.training_batch(config.batch, training.generator)
+        for _ in range(2 * training.captures):
+            take_step(captured)
+        while len(found) < N_STEPS and sum(found) < MOST_S:
+            start = time.perf_counter()
+            batch = task.training_batch(config.batch, training.generator)
+            take_step(captured if training.captures else batch).tolist()  # waits for the GPU
+            found.append(time.perf_counter() - start)
     return found[1:] or found

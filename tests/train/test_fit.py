@@ -23,7 +23,7 @@ from edgefold.train.contract import Prediction, State, StreamingModel
 from edgefold.train.models.constant_memory.cmanp import Cmanp, CmanpConfig
 from edgefold.train.models.registry import accepts, create_model
 from edgefold.train.tasks.gp import GpTask, covariance, draw_functions
-from edgefold.train.training_loop import FitConfig, _Training, fit
+from edgefold.train.training_loop import FitConfig, TrainingProcess, fit
 
 CONFIG = FitConfig(steps=12, batch=2, warmup=3, log_every=2, threads=1)
 
@@ -217,7 +217,7 @@ def test_a_full_disk_names_the_file(
     def refuse(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    training = _Training(fresh(), GpTask(8, 4), replace(CONFIG, save_every_s=0), tmp_path, "")
+    training = TrainingProcess(fresh(), GpTask(8, 4), replace(CONFIG, save_every_s=0), tmp_path, "")
     training.start()
     if name == "resume.safetensors":
         monkeypatch.setattr(checkpoints, "save_file", full)
