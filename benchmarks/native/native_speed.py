@@ -35,6 +35,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.native.native_subjects import (
     EXAMPLE_NAMES,
+    SUCCESSORS,
     TRAINED,
     Pair,
     Rates,
@@ -199,7 +200,7 @@ def requirements(data: dict[str, Any]) -> list[Requirement]:
     for name, own in data["bundles"].items():
         for build in data["compilers"]:
             ratios = {step: times["native"][build] for step, times in own["graphs"].items()}
-            if name in TRAINED:
+            if name in (*TRAINED, *SUCCESSORS):
                 for step, bound in BOUNDS.items():
                     found.append(bounded(f"{name}, {step}, {build}", ratios[step]["ratio"], bound))
                 goal = f"goal: {name}, update, {build}"
@@ -218,7 +219,13 @@ def options() -> argparse.ArgumentParser:
     """The command's options."""
     parser = arguments(__doc__ or "", "native_speed")
     known = [*TRAINED, *EXAMPLE_NAMES]
-    parser.add_argument("--bundles", nargs="+", choices=known, default=known, help="default: all")
+    parser.add_argument(
+        "--bundles",
+        nargs="+",
+        choices=[*known, *SUCCESSORS],
+        default=known,
+        help=f"default: all but {', '.join(SUCCESSORS)}",
+    )
     parser.add_argument("--rounds", type=int, default=101, help="rounds of turns; default 101")
     parser.add_argument("--compiler", metavar="CC", help="default: $CC, else cc, gcc or clang")
     return parser

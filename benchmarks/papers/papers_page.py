@@ -105,14 +105,24 @@ def _steps(own: Sequence[Record]) -> str:
 
 
 def _duration(own: Sequence[Record]) -> str:
-    """Return how long a training took; the mean over seeds."""
-    return duration(fmean(run["training"]["duration_s"] for run in own)) if own else ""
+    """Return how long a training took, and whether on a GPU; the mean over seeds."""
+    if not own:
+        return ""
+    took = duration(fmean(run["training"]["duration_s"] for run in own))
+    return f"{took}, GPU" if gpu_of(own[0]) else took
+
+
+def gpu_of(record: Record) -> str:
+    """Return the name of the GPU that a run was trained on; "" if none."""
+    device: str = record["training"]["machine"].partition(", torch")[0]
+    return device if device.startswith("NVIDIA") else ""
 
 
 def _machines(records: Sequence[Record]) -> str:
     """Return, in a sentence, what the trainings ran on; "" without records."""
-    conditions = (record["conditions"] for record in records)
-    on = {f"{of['cpu_model']}, {of['threads']} thread" for of in conditions}
+    cpus = (record["conditions"] for record in records if not gpu_of(record))
+    on = {f"{of['cpu_model']}, {of['threads']} thread" for of in cpus}
+    on |= {gpu for record in records if (gpu := gpu_of(record))}
     if not on:
         return ""
     return (
