@@ -42,8 +42,10 @@ GP_BOUNDS = {"rbf": 1.36, "matern52": 0.92}
 
 
 def shipped(folder: Path) -> list[Path]:
-    """Checkpoints of a folder that hold a whole run."""
-    return sorted(path.parent for path in folder.glob("*/model.safetensors"))
+    """Checkpoints of a folder that hold a whole run of a task that is scored here."""
+    runs = sorted(path.parent for path in folder.glob("*/model.safetensors"))
+    tasks = {run: json.loads((run / "config.json").read_text())["task"]["name"] for run in runs}
+    return [run for run in runs if tasks[run] in ("gp", "series")]
 
 
 def evaluate(run: Path, n_batches: int) -> dict[str, Any]:

@@ -77,9 +77,9 @@ def accuracy(data: Record) -> list[Table]:
         if key in data  # older records lack the joint one
     ]
     for name, run in gp.items():
-        trained = (
-            f"{run['training']['steps_done']:,} in {run['training']['duration_s'] / 3600:.1f} h"
-        )
+        of = run["training"]
+        trained = f"{of['steps_done']:,} in {of['duration_s'] / 3600:.1f} h"
+        trained += ", from an older run" if "--start-from" in of["command"] else ""
         rows.append([f"checkpoints/{name}", trained, *_likelihoods(run["scores"])])
     papers = {name: row for run in gp.values() for name, row in run["published"].items()}
     rows += [[name, "", *(f"{v:.2f}" for v in row)] for name, row in papers.items()]
