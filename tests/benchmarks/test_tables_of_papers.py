@@ -71,13 +71,13 @@ def test_a_row_is_trained_scored_recorded_and_shown(
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
-def of_cnp(seed: int, rbf: float, steps: int = 100_000) -> Record:
+def of_cnp(seed: int, rbf: float, steps: int = 100_000, machine: str = "x86_64") -> Record:
     facts: dict[str, Any]
     scores = {kernel: {"log_likelihood": rbf, "standard_error": 0.01} for kernel in ("rbf",)}
     scores["matern52"] = {"log_likelihood": 0.04, "standard_error": 0.01}
     facts = {"table": "gp", "title": "CNP", "model": "cnp", "settings": [], "curve": [[1, 1.0]]}
     conditions = {"cpu_model": "a processor", "threads": 1}
-    training = {"duration_s": 60.0, "steps_done": steps}
+    training = {"duration_s": 60.0, "steps_done": steps, "machine": f"{machine}, torch 2.11"}
     facts |= {"conditions": conditions, "training": training}
     return {**facts, "steps": steps, "seed": seed, "scores": scores}
 
@@ -94,6 +94,17 @@ def test_the_verdict_compares_with_the_paper(tmp_path: Path, rbf: float, verdict
     assert "Trained on: a processor, 1 thread." in table.note
     assert "no data" not in page(tmp_path)
     assert "Nothing was scored: the data is not in the repository" in page(tmp_path)
+
+
+def test_a_row_that_a_gpu_trained_says_so(tmp_path: Path) -> None:
+    gpu = "NVIDIA H100 80GB HBM3"
+    for steps, machine in ((100_000, gpu), (10, "x86_64")):
+        record = of_cnp(0, 0.25, steps, machine)
+        (tmp_path / f"gp-cnp-{steps}-0.json").write_text(json.dumps(record))
+    table = table_of("gp", tmp_path)
+    row = next(row for row in table.rows if row[0] == "CNP")
+    assert row[-2] == "1 minute, GPU"
+    assert f"Trained on: {gpu}; a processor, 1 thread." in table.note
 
 
 def test_a_table_without_a_column_of_ours_is_not_reached(tmp_path: Path) -> None:
