@@ -146,9 +146,14 @@ def length_scale(text: str) -> float:
         length = float(text)
     except ValueError:
         length = math.nan
+    require_length(length, text)
+    return length
+
+
+def require_length(length: float, text: str) -> None:
+    """Raise DataError, which shows `text`, unless a length scale lies below the papers' largest."""
     if not 0 < length < LENGTHS[1]:
         raise DataError(f"{text} is no length scale: give a number above 0 and below {LENGTHS[1]}.")
-    return length
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +189,8 @@ class GpTask(Task):
         least_length: Least length scale of the functions of training.
 
     Raises:
-        DataError: `least_length` is given with the papers' own draws, "batch".
+        DataError: `least_length` is not between 0 and the papers' largest length scale, or is given
+            with the papers' own draws, "batch".
     """
 
     name = "gp"
@@ -212,6 +218,7 @@ class GpTask(Task):
         self.n_targets = n_targets
         self.draws = draws
         self.least_length = least_length
+        require_length(least_length, str(least_length))
         if draws == "batch" and least_length != LENGTHS[0]:
             raise DataError(
                 "--least-length changes the papers' draws: leave out --draws batch, which --recipe "

@@ -69,6 +69,12 @@ def test_shorter_length_scales_make_rougher_functions() -> None:
         GpTask(draws="batch", least_length=0.05)
 
 
+@pytest.mark.parametrize("length", [0.0, -0.1, 0.6, math.nan, math.inf])
+def test_a_task_refuses_a_length_scale_that_is_none(length: float) -> None:
+    with pytest.raises(DataError, match="no length scale"):
+        GpTask(least_length=length)
+
+
 @pytest.mark.parametrize("word", ["0", "0.6", "-1", "short", "nan"])
 def test_a_length_scale_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(DataError, match="no length scale"):
