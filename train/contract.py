@@ -290,10 +290,11 @@ def room_of(model: StreamingModel) -> int | None:
 
 def initial_state_for(model: StreamingModel, points: Tensor) -> State:
     """Return the empty state of B streams, on the device of the points (B, ...)."""
-    if points.is_cuda:  # made there: a CUDA graph captures no copy from the CPU
+    if points.device.type == "cpu":
+        state = model.initial_state(len(points))
+    else:  # made there: a CUDA graph captures no copy from the CPU
         with points.device:
-            return model.initial_state(len(points))
-    state = model.initial_state(len(points))
+            state = model.initial_state(len(points))
     return {name: tensor.to(points.device) for name, tensor in state.items()}
 
 

@@ -132,13 +132,13 @@ class CapturedSteps:
             parameter.grad = torch.zeros_like(parameter)
         self.seen: set[Shapes] = set()
         self.losses: dict[Shapes, CapturedLoss] = {}
-        self.move: tuple[Replayable, Tensor] | None = None
-        self.moved = False
+        self.update: tuple[Replayable, Tensor] | None = None
+        self.has_moments = False
         self.may_capture = True
 
     def __call__(self, batch: Batch) -> Tensor:
         """Move the weights by one step; return loss and norm of the gradient (2,), on the GPU."""
-        return torch.stack([self._loss(batch), self._moved()])
+        return torch.stack([self._loss(batch), self._update()])
 
     def _loss(self, batch: Batch) -> Tensor:
         shapes = tuple(None if t is None else tuple(t.shape) for t in batch.tensors())
@@ -155,10 +155,10 @@ class CapturedSteps:
         return captured.loss.clone()  # the optimiser's graph may write where a loss's memory lies
 
     def _uncaptured(self, batch: Batch) -> Tensor:
-        before = self.generator.get_state()
+        before = self.generator.get_state() if self.may_capture else None
         loss = self.graphs.run(lambda: self._compute(batch.to(self.device)))
-        if not torch.equal(before, self.generator.get_state()):
-            self.may_capture = False
+        if before is not None:
+            self.may_capture = torch.equal(before, self.generator.get_state())
         return loss
 
     def _capture(self, shapes: Shapes, batch: Batch) -> None:
@@ -180,7 +180,7 @@ class CapturedSteps:
         torch.autograd.backward(loss)
         return loss.detach()
 
-    def _moved(self) -> Tensor:
+    def _update(self) -> Tensor:
         """Clip the gradients and let the optimiser take its step; return the gradients' norm."""
 
         def work() -> Tensor:
@@ -188,11 +188,11 @@ class CapturedSteps:
             self.optimizer.step()
             return norm
 
-        if not self.moved:  # the first step makes the optimiser's moments, in memory that stays
-            self.moved = True
+        if not self.has_moments:  # the optimiser makes them in its first step, to stay
+            self.has_moments = True
             return self.graphs.run(work)
-        if self.move is None:
-            self.move = self.graphs.capture(work)
-        graph, norm = self.move
+        if self.update is None:
+            self.update = self.graphs.capture(work)
+        graph, norm = self.update
         graph.replay()
         return norm

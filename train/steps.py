@@ -64,19 +64,18 @@ class Losses:
     Args:
         run: Folder of the run, for the error.
         first: Step of the first loss, from 0 on.
+        at_once: Whether to read each loss when it comes, see `Steps`.
     """
 
-    def __init__(self, run: Path, first: int):
-        self.run, self.step = run, first
+    def __init__(self, run: Path, first: int, at_once: bool):
+        self.run, self.step, self.at_once = run, first, at_once
         self.unread: list[torch.Tensor] = []
         self.known: list[float] = []
-        self.last = torch.zeros(())
 
-    def add(self, pair: torch.Tensor, at_once: bool) -> None:
-        """Take loss and norm of the gradient (2,) of the next step; read them now, if asked."""
-        self.last = pair[0]
+    def add(self, pair: torch.Tensor) -> None:
+        """Take loss and norm of the gradient (2,) of the next step."""
         self.unread.append(pair)
-        if at_once:
+        if self.at_once:
             self.read()
 
     def mean(self) -> float:

@@ -203,7 +203,7 @@ class TrainingProcess:
         run.mkdir(parents=True, exist_ok=True)
         # To the device first: a restored optimiser keeps its moments where its parameters are.
         self.model = model.to(self.process.device)
-        on_one_gpu = self.process.device.type == "cuda" and type(self.process) is LocalLauncher
+        on_one_gpu = self.process.device.type == "cuda" and isinstance(self.process, LocalLauncher)
         self.captures = on_one_gpu and config.steps > 0
         how: dict[str, Any] = {"fused": True, "capturable": True} if self.captures else {}
         self.optimizer = (
@@ -308,7 +308,7 @@ class TrainingProcess:
         quiet = live or not self.main
         lines = None if quiet or say is None else ProgressLines(say, config.steps, first)
         saved_s, step = time.monotonic(), first
-        losses = Losses(self.run, first)
+        losses = Losses(self.run, first, take_step.at_once)
         log = self.run / "history.jsonl"
         with (
             StopSignal() as stopping,
@@ -319,11 +319,12 @@ class TrainingProcess:
             while step < config.steps and not process.any(stopping()):
                 if self._begin_stages(step):  # another function: graphs of the last one are stale
                     take_step = self.steps(loss_of, optimizer)
-                losses.add(self._step(step, take_step, optimizer), take_step.at_once)
+                pair = self._step(step, take_step, optimizer)
+                losses.add(pair)
                 step += 1
                 bar.update()
                 if lines:
-                    lines.step(losses.last)
+                    lines.step(pair[0])
                 if step % config.log_every and step < config.steps:
                     continue
                 rate = float(f"{self.rate(step):.2e}")

@@ -118,7 +118,7 @@ def test_captured_steps_move_the_weights_as_plain_ones_do(muon: bool, device: st
     for batch in batches(12):
         expected, found = plain_steps(batch), steps(batch)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert len(steps.losses) == 3 and steps.move is not None
+    assert len(steps.losses) == 3 and steps.update is not None
     for one, other in zip(plain.parameters(), captured.parameters(), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
 
@@ -158,8 +158,8 @@ def test_no_shape_is_captured_without_room() -> None:
 
 
 def test_a_gradient_that_is_not_finite_names_its_step_though_it_is_read_later() -> None:
-    losses = Losses(Path("run"), 7)
+    losses = Losses(Path("run"), 7, at_once=False)
     for norm in (1.0, 2.0, torch.inf, 3.0):
-        losses.add(torch.tensor([0.5, norm]), at_once=False)
+        losses.add(torch.tensor([0.5, norm]))
     with pytest.raises(TrainingError, match="step 9"):
         losses.read()
