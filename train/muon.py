@@ -3,6 +3,9 @@
 Otherwise the few large singular values of a gradient decide the whole step. Five steps of a
 Newton-Schulz iteration bring all singular values close to 1. That suits the matrices between a
 model's hidden layers; embeddings, learned latents, biases and last layers stay with Adam.
+
+A matrix moves as far in each step, however small its gradient, so that its norm grows as long as a
+training lasts. Weight decay ends that (Liu et al. 2025, "Muon is Scalable for LLM Training").
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class Muon(torch.optim.Adam):
         factor: Learning rate of Muon divided by that of Adam. A matrix moves by about its learning
             rate in every singular direction.
         momentum: Factor of Nesterov's momentum for the gradients of the matrices.
+        matrix_decay: Weight decay of the matrices: each step removes this share of them, times
+            Muon's learning rate.
         of_adam: Further arguments of torch's Adam; "capturable" holds for the matrices, too.
 
     Raises:
@@ -65,6 +70,7 @@ class Muon(torch.optim.Adam):
         lr: float,
         factor: float = 5.0,
         momentum: float = 0.95,
+        matrix_decay: float = 0.0,
         **of_adam: Any,
     ):
         matrices = list(hidden_matrices(model))
@@ -80,7 +86,7 @@ class Muon(torch.optim.Adam):
             {"params": matrices, "rate_factor": factor},
         ]
         super().__init__(groups, lr=lr, **of_adam)
-        self.momentum = momentum
+        self.momentum, self.matrix_decay = momentum, matrix_decay
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -115,4 +121,6 @@ class Muon(torch.optim.Adam):
         for parameter, move in zip(
             parameters, moves.split([len(d) for d in directions]), strict=True
         ):
+            if self.matrix_decay:
+                parameter.mul_(1 - lr * self.matrix_decay)
             parameter.sub_(scale * move.view_as(parameter))

@@ -58,6 +58,7 @@ class FitConfig:
         save_every_s: Least number of seconds between two checkpoints.
         compile: Whether torch.compile compiles the loss.
         optimizer: "adam", or "muon" for Muon on hidden matrices and Adam on all others.
+        weight_decay: Weight decay of the matrices that Muon moves.
     """
 
     steps: int
@@ -71,6 +72,7 @@ class FitConfig:
     save_every_s: float = 60.0
     compile: bool = False
     optimizer: str = "adam"
+    weight_decay: float = 0.0
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step: a linear rise, then a cosine to 0 at the end."""
@@ -207,7 +209,7 @@ class TrainingProcess:
         self.captures = on_one_gpu and config.steps > 0
         how: dict[str, Any] = {"fused": True, "capturable": True} if self.captures else {}
         self.optimizer = (
-            Muon(self.model, config.learning_rate, **how)
+            Muon(self.model, config.learning_rate, matrix_decay=config.weight_decay, **how)
             if config.optimizer == "muon" and config.steps
             else torch.optim.Adam(weights, lr=config.learning_rate, **how)
         )

@@ -27,7 +27,10 @@ EXAMPLES = (
 )
 N_STEPS = 10_000
 """Number of training steps for a task that does not set its own."""
-
+FIT_OPTIONS = (
+    *("steps", "batch", "learning_rate", "warmup", "seed", "threads", "optimizer", "weight_decay"),
+)
+"""Names of the options that are settings of `FitConfig`."""
 
 SHIPPED = (
     *("series", "sensors", "gp", "images", "sequences", "wheel", "copy", "human-activity"),
@@ -110,6 +113,13 @@ def add_arguments_for(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
         choices=("adam", "muon"),
         help=f"{default('optimizer')}; muon makes the steps of attention and feed-forward matrices "
         "orthogonal: better scores in the same time",
+    )
+    fit.add_argument(
+        "--weight-decay",
+        type=float,
+        metavar="DECAY",
+        help="share of a matrix that a step of muon removes, times its learning rate (default 0); "
+        "give some, such as 0.1, for more than 20,000 steps: else matrices grow without end",
     )
     fit.add_argument(
         "--compile", action="store_true", help="torch.compile: a minute more to start, then faster"
@@ -256,14 +266,12 @@ def fit_config(
     from edgefold.train.models.registry import DEFAULT, model_class
     from edgefold.train.training_loop import FitConfig
 
-    options = {
-        name: getattr(args, name)
-        for name in ("steps", "batch", "learning_rate", "warmup", "seed", "threads", "optimizer")
-        if getattr(args, name) is not None
-    }
+    options = {name: getattr(args, name) for name in FIT_OPTIONS if getattr(args, name) is not None}
+    if not 0 <= (args.weight_decay or 0) < 1:
+        args.usage_error(f"argument --weight-decay: {args.weight_decay} is not from 0 to below 1")
     if checkpoint:
-        names = {field.name for field in dataclasses.fields(FitConfig)}
-        settings = {name: v for name, v in checkpoint["training"].items() if name in names}
+        kept = checkpoint["training"]
+        settings = {f.name: kept.get(f.name, f.default) for f in dataclasses.fields(FitConfig)}
         for name, value in options.items():
             if name != "threads" and value != settings.get(name, value):
                 args.usage_error(
@@ -276,7 +284,10 @@ def fit_config(
     preset = named.training_defaults.get(args.preset or next(iter(named.presets), ""), {})
     parts = (recipe, preset) if args.preset == "paper" else (preset, recipe)
     settings = {"steps": N_STEPS, **defaults, **parts[0], **parts[1]}
-    return FitConfig(**{"compile": args.compile, **settings, **options})
+    config = FitConfig(**{"compile": args.compile, **settings, **options})
+    if config.weight_decay and config.optimizer != "muon":
+        args.usage_error("argument --weight-decay: only muon has one; give --optimizer muon too")
+    return config
 
 
 def build_model(

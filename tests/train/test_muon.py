@@ -51,6 +51,28 @@ def test_a_resumed_optimiser_takes_the_same_steps() -> None:
     assert torch.equal(trained(2), trained(9))
 
 
+def test_weight_decay_bounds_matrices_that_grow_without_it() -> None:
+    """Steps in one direction lead a norm to their size / decay, where it stays."""
+
+    def norms(decay: float) -> list[float]:
+        torch.manual_seed(0)
+        model = create_model("cmanp", {"n_latents": 4, "n_blocks": 1}).train()
+        optimizer = Muon(model, 2e-2, matrix_decay=decay)
+        (matrix,) = [p for n, p in model.named_parameters() if n == "context_attention.q.weight"]
+        direction, found = torch.eye(*matrix.shape[-2:]).expand_as(matrix), list[float]()
+        for _ in range(400):
+            optimizer.zero_grad()
+            matrix.grad = -direction
+            optimizer.step()
+            found.append(float(torch.linalg.matrix_norm(matrix.detach(), 2).max()))
+        return found
+
+    free, held = norms(0.0), norms(0.5)
+    assert free[-1] - free[199] > 2  # 200 steps of 0.02, of at least half that size
+    assert held[-1] < 2.5  # Muon's steps are of size 1.2 at most, and 1 / decay is 2
+    assert held[-1] == pytest.approx(held[299], rel=0.1)
+
+
 def test_a_model_without_hidden_layers_is_refused() -> None:
     with pytest.raises(TrainingError, match="hidden"):
         Muon(nn.Linear(2, 2), 1e-3)
