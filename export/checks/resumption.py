@@ -2,12 +2,13 @@
 
 A snapshot carries the hash of its bundle. A bundle that is exported again, with other graphs of the
 same model, has another hash, though its state means the same. So its manifest may list the hashes
-of earlier bundles under "resumes". Each is listed only after this check:
+of earlier bundles under "resumes". Of a tensor that was longer in the earlier state the beginning
+goes on, and one that was not there begins anew. Each bundle is listed only after this check:
 
-    both manifests: the same state tensors, counts, scalings and predictions
+    both manifests: the same model, counts, scalings and kind of prediction; tensors that fit
     earlier bundle: learn half of its golden stream ──> snapshot ──> learn the other half
     new bundle:                                     restore it   ──> learn the other half
-    both predict the same at every point of the other half
+    both predict the same at every point of the other half, wherever shapes are equal
 """
 
 from __future__ import annotations
@@ -57,14 +58,18 @@ def add_resumed(bundle: Path, earlier: Sequence[Path]) -> None:
 
 def _require_same_state(old: Manifest, new: Manifest) -> None:
     """Raise ExportError if two manifests differ in what gives the numbers of a state a meaning."""
+    shapes = {t.name: t.shape for t in old.state}
+    both = shapes.keys() & {t.name for t in new.state}
     facts: dict[str, Callable[[Manifest], Any]] = {
         "model": lambda m: (m.model.get("name"), m.model.get("settings")),
         "streams": lambda m: m.n_streams,
         "scaling of points": lambda m: (m.scaling_x, m.scaling_y),
-        "prediction": lambda m: (m.prediction, m.prediction_tensors),
+        "prediction": lambda m: type(m.prediction),
         "consolidate_every": lambda m: m.consolidate_every,
         "capacity": lambda m: (m.capacity, m.when_full),
-        "state": lambda m: {t.name: (t.shape, t.dtype, t.ring, t.slot) for t in m.state},
+        "state": lambda m: {
+            t.name: (len(t.shape), t.dtype, t.ring, t.slot) for t in m.state if t.name in both
+        },
     }
     for name, fact in facts.items():
         if (here := fact(new)) != (there := fact(old)):
@@ -72,6 +77,13 @@ def _require_same_state(old: Manifest, new: Manifest) -> None:
                 f"--resumes {old.path}: its {name} differs from the new bundle's ({there!s:.300} "
                 f"there, {here!s:.300} here), so that its snapshots would mean something else. "
                 "Export with the sizes and settings of that bundle, or without --resumes."
+            )
+    for tensor in new.state:
+        if any(n < m for n, m in zip(shapes.get(tensor.name, ()), tensor.shape, strict=False)):
+            raise ExportError(
+                f"--resumes {old.path}: its state's {tensor.name} is of shape "
+                f"{shapes[tensor.name]}, and the new bundle's is longer, {tensor.shape}, so that "
+                "its end would be unknown. Export without --resumes."
             )
 
 
@@ -95,7 +107,8 @@ def _require_same_predictions(old: Manifest, bundle: Path) -> None:
             _learn(before, golden, half, stop), _learn(after, golden, half, stop), strict=True
         )
         for number, (expected, found) in enumerate(pairs, 1):
-            worst = max(distances(old, found, expected).values())
+            alike = {n: found[n] if found[n].shape == a.shape else a for n, a in expected.items()}
+            worst = max(distances(old, alike, expected).values())
             if not worst <= allowed:
                 raise ExportError(
                     f"--resumes {old.path}: {number} points after a snapshot of that bundle, the "

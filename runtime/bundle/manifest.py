@@ -213,7 +213,7 @@ class Manifest:
         memory_plan: Bytes of memory as export counted them, by part, such as "state_bytes".
         precision: "name" ("float32", "float16", "int8") and its cost as export measured it.
         versions: Versions of the software that exported the bundle, by name.
-        resumes: Hashes of earlier bundles with the same state, whose snapshots this one resumes.
+        resumes: Hashes of earlier bundles whose snapshots this one resumes.
     """
 
     path: Path

@@ -17,8 +17,7 @@ do, and the note stays until all is done. `settle`, with which every call begins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -28,6 +27,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.rows.csv_fields import plain
+from edgefold.runtime.stream.snapshot import STREAMS
 from edgefold.runtime.stream.state_slots import StateSlots
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 MOST_SENSORS = 10_000
 """The largest number of sensors that share one stream; if there are more, a column that is taken
 for names probably holds no names."""
-PREFIX = "streams."
-"""The prefix that a snapshot puts before the names of the sensors' arrays."""
 LISTED = 8
 
 
@@ -59,7 +57,7 @@ class _Begun(NamedTuple):
         name: The name of the sensor, whose state is the stream's.
         number: The number of its slot.
         n_before: The number of points in the state before the change.
-        n_after: The number of points after it; -1 if the state is to be put back in any case.
+        n_after: The number of points after it.
         finish: Function that makes the caller's changes, and may be called twice.
     """
 
@@ -175,17 +173,15 @@ class NamedStates:
         finally:
             self.settle()
 
-    @contextmanager
-    def borrowed(self) -> Iterator[Stream]:
-        """Lend the stream with the present state; at the end of the block the state is put back."""
+    def present(self, name: str) -> Array | None:
+        """Return a tensor of the present state, which the next row of its sensor overwrites.
+
+        None if the bundle's state has no tensor of this name.
+        """
         self.settle()
         self._hold()
-        assert self._present is not None
-        self._begun = _Begun("", self._present, self.stream.n_points, -1, lambda: None)
-        try:
-            yield self.stream
-        finally:
-            self.settle()
+        assert self._present is not None and self._slots is not None
+        return self._slots.state(self._present).get(name)
 
     def settle(self) -> None:
         """End what an interrupted call has begun: finish it, or put the state back."""
@@ -234,7 +230,7 @@ class NamedStates:
                 if number == 0:
                     stacked[name] = np.empty((n, *array.shape), array.dtype)
                 stacked[name][number] = array
-        return as_part(stacked, PREFIX)
+        return as_part(stacked, STREAMS)
 
     def load(
         self, arrays: Mapping[str, Array], names: Sequence[str], keepers: Sequence[Keeper]
@@ -256,7 +252,7 @@ class NamedStates:
                 f"the snapshot holds {n} streams ({listed(names)}), asked now are "
                 f"{self.most}; give --streams {n} or more."
             )
-        own = part_of(arrays, PREFIX)
+        own = part_of(arrays, STREAMS)
         self._slots_for(max(n, 1)).load(own, n)
         for number, name in enumerate(names):
             keeper = keepers[number]

@@ -29,6 +29,7 @@ from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.npz import MOST_MEMBERS, read_npz, write_npz
+from edgefold.runtime.stream.state_buffers import initial_value
 
 SCHEMA = 1
 ZIP = b"PK\x03\x04"
@@ -38,6 +39,9 @@ MOST_POINTS = 1 << 62
 """The upper limit of a count of points: an int64 holds it together with the waiting points."""
 EXTRA_BYTES = 1 << 30
 """The most bytes that the caller's arrays may take: a file that declares more is not a snapshot."""
+STREAMS = "streams."
+"""The prefix of those of the caller's arrays that are the states of several streams, stacked along
+a first axis."""
 START_OVER = "use an older copy, or remove it to start over."
 
 
@@ -202,6 +206,10 @@ def read_snapshot(
             f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "
             "over."
         )
+    if record.bundle_hash != manifest.bundle_hash:
+        state = _in_layout(manifest, state)
+        if (counts := extra.get(f"{STREAMS}n_points")) is not None:
+            extra |= _in_layout(manifest, extra, f"{STREAMS}state.", counts.shape)
     if manifest.room is not None and record.n_points > manifest.room:
         raise SnapshotError(
             f"snapshot {path} counts {record.n_points} points, and the bundle holds at most "
@@ -218,6 +226,35 @@ def read_snapshot(
             f"has; {START_OVER}"
         )
     return record, state, extra
+
+
+def _in_layout(
+    manifest: Manifest,
+    arrays: Mapping[str, Array],
+    head: str = "",
+    lead: tuple[int, ...] = (),
+) -> dict[str, Array]:
+    """Return a state of an earlier bundle, which the manifest resumes, as this bundle lays it out.
+
+    Of a tensor that was longer the beginning is kept, one that was not there begins anew, and one
+    that is no longer there is left out. What fits none of this is kept, and refused later.
+
+    Args:
+        manifest: The manifest of the bundle that will go on.
+        arrays: The arrays of the state, of several streams stacked along a first axis.
+        head: Prefix of their names.
+        lead: The length of this first axis; empty for one state.
+    """
+    found = dict[str, Array]()
+    for tensor in manifest.state:
+        name, shape = f"{head}{tensor.name}", (*lead, *tensor.shape)
+        array = arrays.get(name)
+        if array is None:
+            array = np.broadcast_to(initial_value(manifest, tensor), shape).copy()
+        elif array.ndim == len(shape):
+            array = np.ascontiguousarray(array[tuple(map(slice, shape))])
+        found[name] = array
+    return found
 
 
 def _n_bytes(tensor: StateTensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.export.checks.resumption import add_resumed
+from edgefold.export.checks.resumption import _require_same_state, add_resumed
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import load_manifest, with_checksum
 from edgefold.runtime.errors import ExportError
@@ -66,3 +67,17 @@ def test_bundles_of_another_state_or_scaling_are_not_listed(
     with pytest.raises(ExportError, match="its scaling of points differs"):
         add_resumed(new, [changed(tiny_bundle, tmp_path / "scaled", points=scaling)])
     assert (new / "manifest.json").read_bytes() == before
+
+
+def test_a_bundle_with_a_longer_tensor_is_not_listed(tiny_bundle: Path) -> None:
+    """Its end would be unknown; a longer one in the earlier state is cut."""
+    new = load_manifest(tiny_bundle)
+    tensor = new.state[0]
+    *axes, last = tensor.shape
+    shorter, longer = (
+        replace(new, state=(replace(tensor, shape=(*axes, n)), *new.state[1:]))
+        for n in (last - 1, last + 1)
+    )
+    _require_same_state(longer, new)
+    with pytest.raises(ExportError, match=rf"its state's {tensor.name} is of shape .* longer"):
+        _require_same_state(shorter, new)
