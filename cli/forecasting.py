@@ -233,7 +233,7 @@ class ForecastRun:
     def ahead_of(self, forecast: Forecast) -> list[tuple[int, Distribution]]:
         """Return pairs (rows ahead, forecast) for the times after a row, the nearest first."""
         steps = [(h, forecast.ahead(h)) for h in self._sensors.horizons]
-        if forecast.season:
+        if forecast.season and forecast.season not in self._sensors.horizons:
             steps.append((forecast.season, forecast.ahead("season")))
         return sorted(((n, slot) for n, slot in steps if slot.is_known), key=lambda pair: pair[0])
 

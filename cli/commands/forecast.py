@@ -45,7 +45,7 @@ EXAMPLES = (
 
 PROGRESS_S, LOGGED_S = 0.2, 30.0
 """Seconds between two lines on the progress, on a terminal and in a file."""
-FAN_SLOTS, MOST_FAN = 16, 2000
+FAN_SLOTS, MOST_FAN = 48, 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         action="store_true",
         help="write two more files: FILE-forecast-ahead.csv, what was forecast after each row of "
-        "1, 4 and 16 rows and a season ahead; and FILE-forecast-next.csv, the forecasts of all "
-        "rows of the next season (16 rows without one) after the last row",
+        "1 to 48 rows and a season ahead; and FILE-forecast-next.csv, the forecasts of all "
+        "rows of the next season (48 rows without one) after the last row",
     )
     output.add_argument("--force", action="store_true", help="replace the files if they exist")
     parser.add_argument(

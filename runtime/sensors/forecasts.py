@@ -23,8 +23,6 @@ from edgefold.runtime.predictions.sensor_forecast import (
 Horizon = int | Literal["season"]
 NO_SEASON = 64
 """The number of slots that the horizon "season" means for a sensor without a season."""
-NEWS_SLOTS = 16
-"""The number of slots in which the correction of forecasts made one season ago fades to 1/e."""
 BAND = band_names()
 """The names of a `Distribution`'s numbers, and of the columns that hold them."""
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")
@@ -94,8 +92,8 @@ class Forecast(Distribution):
         """Return the forecast, made after this row, of a slot that comes later.
 
         Args:
-            horizon: The number of slots after this row: 1, 4, 16 or "season", which is 64 slots if
-                no season is known.
+            horizon: The number of slots after this row, one of `Sensors.horizons`, or "season",
+                which is 64 slots if no season is known.
 
         Raises:
             ValueRefusedError: The horizon is another one; `Sensors.path` gives those between.
@@ -147,52 +145,6 @@ def distribution(mean: float, quantiles: FloatArray, is_known: bool = True) -> D
 
 
 UNKNOWN = Distribution(*[math.nan] * (1 + len(SENSOR_LEVELS)))
-
-
-def path_through(
-    rolled: FloatArray, slots: tuple[int, ...], means: FloatArray, quantiles: FloatArray
-) -> Path:
-    """Bend a path of means so that it goes through the direct forecasts of some slots.
-
-    The quantiles between these slots are interpolated.
-
-    Args:
-        rolled: The means of the slots 1 to n, (n,), each made from the forecasts before it.
-        slots: The H slots with a direct forecast, as rising numbers from 1 on.
-        means: The means of the direct forecasts, (H,).
-        quantiles: The quantiles of the direct forecasts, (H, Q).
-    """
-    at = np.arange(1, len(rolled) + 1)
-    inside = [i for i, slot in enumerate(slots) if slot <= len(rolled)]
-    bend = np.array([means[i] - rolled[slots[i] - 1] for i in inside])
-    mean = rolled + np.interp(at, [slots[i] for i in inside], bend)
-    roots = np.sqrt(np.array(slots, float))  # errors of a random walk grow so
-    offsets = quantiles - means[:, None]
-    spread = [np.interp(np.sqrt(at), roots, offsets[:, q]) for q in range(offsets.shape[1])]
-    return Path(mean, mean[:, None] + np.stack(spread, 1))
-
-
-def path_on(path: Path, seasonal: FloatArray, n: int) -> Path:
-    """Continue a path with the forecasts that were made one season before each slot.
-
-    At the last slot of the given path, its mean minus the stored forecast of that slot is what the
-    model has learned since. This difference is added to the stored forecasts of later slots, and
-    fades (to 1/e in 16 slots). After one season the result repeats.
-
-    Args:
-        path: The path of the first slots, fewer than a season.
-        seasonal: The stored forecasts of the slots of one season, from the path's first slot on:
-            the mean and Q quantiles of each, made one season before it, (season, 1 + Q).
-        n: The number of slots of the result.
-    """
-    near, season = len(path.mean), len(seasonal)
-    news = path.mean[-1] - seasonal[near - 1, 0]
-    fading = np.exp(-np.arange(1, season - near + 1) / NEWS_SLOTS)
-    later = seasonal[near:] + (news * fading)[:, None]
-    first = np.concatenate([path.mean[:, None], path.quantiles], 1)
-    whole = np.concatenate([first, later])
-    repeated = whole[np.arange(n) % season]
-    return Path(repeated[:, 0], repeated[:, 1:])
 
 
 def require_sensors(manifest: Manifest) -> SensorForecast:

@@ -103,7 +103,14 @@ class TimedEngine(SensorEngine):
         return {**super().arrays(), **self.ahead.arrays(), "rows": own}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
+        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged.
+
+        A snapshot of a bundle with other horizons does without its forecasts of later slots: they
+        are unknown until some more values have come.
+        """
+        fresh = self.ahead.arrays()
+        if any(name not in arrays or arrays[name].shape != a.shape for name, a in fresh.items()):
+            arrays = {**arrays, **fresh}
         require_same(arrays, self.arrays())
         kind, n_rows = arrays["rows"].tolist()
         if not (0 <= kind < len(KINDS) and n_rows >= 0):
@@ -207,7 +214,7 @@ class Sensors(OneCaller):
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """Return how many slots (row intervals) ahead each forecast is, such as (1, 4, 16).
+        """Return how many slots (row intervals) ahead each forecast is, such as (1, 2, 4, 8).
 
         The forecast for one season ahead is not included.
         """
@@ -290,10 +297,9 @@ class Sensors(OneCaller):
     def path(self, horizon: int, sensor: str = "") -> Path:
         """Forecast the next `horizon` slots (times when rows are due); the state does not change.
 
-        For the first 16 slots the model takes its own forecasts as input, and the path is bent to
-        go through the forecasts that it makes 1, 4 and 16 slots ahead. For the later slots, the
-        path takes the forecasts that were made one season before them; what the model has learned
-        since then is added to them and fades. After one season the path repeats.
+        The path goes through the forecasts that the model makes directly, at `horizons` and one
+        season ahead. Between two of them it has the shape of the mean of the last seasons, and what
+        the forecasts are above that is interpolated. Beyond the farthest the shape goes on.
 
         Args:
             horizon: How many slots to forecast, from 1 to the longest season of the model.
@@ -372,7 +378,7 @@ class Sensors(OneCaller):
             progress: As for `run`.
 
         Returns:
-            A DataFrame with a row for each sensor and horizon (1, 4, 16 and "season" slots ahead)
+            A DataFrame with a row for each sensor and horizon (`horizons` and "season" ahead)
             and the columns series, horizon, n, mae, persistence, ratio, coverage_90 and crps; see
             `edgefold.runtime.sensors.backtest.BacktestScore`. A Series gives no column series.
 

@@ -1,8 +1,13 @@
-"""Keep the forecasts of a sensor's next slots (evenly spaced times), and join them to a path.
+"""Keep the direct forecasts of a sensor's later slots, and join them to a path.
 
-A model that takes its own forecasts as input again and again loses the shape of a season that has
-sharp parts, such as nights without sun. Forecasts that were made one season ahead keep this shape,
-so they are stored in a ring of fixed size.
+    direct forecasts   1   2       4               8 ...             48 ...            a season
+    shape              .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .
+
+A slot is one place in the even sequence of times in which rows come. The shape is what the season
+before and the means of the last 3 and 8 seasons say of a slot, by their weights in the forecasts,
+as far as persistence does not speak against a season. Between two slots with a direct forecast,
+what the forecast says above the shape is interpolated in the logarithm of the number of slots: so a
+path has the shape of a season, and the bands of the forecasts that it passes through.
 """
 
 from __future__ import annotations
@@ -17,16 +22,21 @@ from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES
-from edgefold.runtime.sensors.forecasts import (
-    NO_SEASON,
-    Path,
-    path_on,
-    path_through,
-)
+from edgefold.runtime.sensors.forecasts import NO_SEASON, Path
 from edgefold.runtime.stream.named_states import NamedStates
 
-ARRAYS = ("means", "quantiles", "following", "season_slots", "season_forecasts")
-"""The names of the attributes of `SlotsAhead` that a snapshot keeps."""
+ARRAYS = ("means", "quantiles")
+"""The names of the attributes of `SlotsAhead` that a snapshot keeps, beside its numbers."""
+VALUES, SHAPE = "values", "further_shape"
+"""The names of two tensors of the state: the last values, (1, n), slot k at place k % n; and the
+weights (1, H, 4) of persistence, the season before and the means of 8 and 3 seasons at the horizons
+but the first and, last, one season ahead."""
+BOUNDS, UNBOUNDED = "limits_bounds", "limits_without"
+"""The names of two more: the limits of the values, (1, 2); and the means and quantiles ahead as
+they are without these, (1, H + 1, 1 + Q)."""
+N_SEASONS = (1, 8, 3)
+"""The numbers of seasons whose means make the shape."""
+Slots = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class SlotsAhead:
@@ -37,66 +47,35 @@ class SlotsAhead:
 
     Attributes:
         n_values: The number of measured values so far.
+        season: The season's length in slots; 0 for none.
         means: The means of the slots at the H horizons and, last, one season ahead, (H + 1,).
         quantiles: The quantiles of the same forecasts at the kind's Q levels, (H + 1, Q).
-        following: The model's input for the next slot as if its row were missing: 0, 0, the
-            season's length and the slot's phase.
-        season_slots: The number of the slot at each place of the ring buffer; -1 for none.
-        season_forecasts: The mean and the quantiles of the slot at each place of the ring buffer,
-            as forecast one season before, (longest season, 1 + Q).
     """
 
     def __init__(self, kind: SensorForecast):
         self._horizons = kind.horizons
-        n, n_levels, longest = len(kind.horizons) + 1, len(kind.levels), kind.longest_season
-        self.n_values = 0
+        n, n_levels = len(kind.horizons) + 1, len(kind.levels)
+        self.n_values = self.season = 0
         self.means, self.quantiles = np.zeros(n), np.zeros((n, n_levels))
-        self.following = np.zeros(4)
-        self.season_slots = np.full(longest, -1, np.int64)
-        self.season_forecasts = np.zeros((longest, 1 + n_levels), np.float32)
-        self._waiting: list[tuple[int, FloatArray]] = []  # slots that are not in the ring yet
 
     def copy(self) -> SlotsAhead:
-        """Return a copy, which shares the ring of forecasts with this object.
-
-        Only one of the two may go on: forecasts one season ahead wait, and are written into the
-        ring when the next row comes or somebody reads it. Writing them twice changes nothing.
-        """
-        self._write()
+        """Return a copy, which shares the arrays: they are replaced and never changed."""
         other = SlotsAhead.__new__(SlotsAhead)
         other.__dict__.update(self.__dict__)
-        other._waiting = []
         return other
 
-    def _write(self) -> None:
-        """Write the forecasts that wait into the ring."""
-        for slot, forecast in self._waiting:
-            at = slot % len(self.season_slots)
-            self.season_slots[at] = slot
-            self.season_forecasts[at] = forecast
-
-    def keep(self, prediction: Prediction, value: float, x: FloatArray, n_points: int) -> None:
+    def keep(self, prediction: Prediction, value: float, season: int) -> None:
         """Keep the forecasts of later slots that a row brought.
 
         Args:
             prediction: The prediction that the row's step returned.
             value: The row's value; NaN if it has none.
-            x: The model's input for the row, (4,).
-            n_points: The number of slots that the state has learned, including the row's.
+            season: The season's length in slots; 0 for none.
         """
-        season = int(x[2])
         self.n_values += value == value
-        # New arrays: the ones before may be in use, and a row is taken as a whole or not at all.
+        self.season = season
         self.means = prediction.ahead_mean[0].astype(np.float64)
         self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
-        self.following = np.array([0.0, 0.0, season, (x[3] + 1) % max(season, 1)])
-        self.keep_season(prediction, season, n_points)
-
-    def keep_season(self, prediction: Prediction, season: int, n_points: int) -> None:
-        """Keep the forecast of the slot `season` slots (one season) after slot `n_points`."""
-        if season and n_points >= FIRST_SLOTS:
-            forecast = np.append(prediction.ahead_mean[0, -1], prediction.ahead_quantiles[0, -1])
-            self._waiting.append((n_points + season, forecast))
 
     def known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
         """Return `means` and `quantiles`, which never change; None while too few values have come.
@@ -115,57 +94,90 @@ class SlotsAhead:
         n_points = states.stream.n_points
         known = self.known(n_points)
         if known is None:
-            return Path(
-                np.full(horizon, math.nan), np.full((horizon, self.quantiles.shape[1]), math.nan)
-            )
-        means, quantiles = known
-        near, season = self._horizons[-1], int(self.following[2])
-        seasonal = self._find_season(n_points + 1, season) if near < season else None
-        rolled = self._roll_on(states, horizon if seasonal is None else near)
-        place_of = {h: i for i, h in enumerate((*self._horizons, season or NO_SEASON))}
-        slots = sorted(place_of)
-        places = [place_of[slot] for slot in slots]
-        path = path_through(rolled, tuple(slots), means[places], quantiles[places])
-        return path if seasonal is None else path_on(path, seasonal, horizon)
-
-    def _find_season(self, first: int, n: int) -> FloatArray | None:
-        """Return the stored means and quantiles, (n, 1 + Q), of n slots; None if one is missing.
-
-        Args:
-            first: The number of the first of these slots.
-            n: How many slots follow each other.
-        """
-        self._write()
-        slots = np.arange(first, first + n)
-        places = slots % len(self.season_slots)
-        if n > len(self.season_slots) or (self.season_slots[places] != slots).any():
-            return None
-        return self.season_forecasts[places].astype(np.float64)
-
-    def _roll_on(self, states: NamedStates, n: int) -> FloatArray:
-        """Return the means (n,) of the next slots, each made from the forecasts before it."""
-        rolled, row = np.empty(n), self.following.copy()
-        with states.borrowed() as stream:
-            for i in range(n):
-                rolled[i] = stream.step(row).mean[0, 0]
-                row[3] = (row[3] + 1) % max(row[2], 1)
-        return rolled
+            unknown = np.full((horizon, 1 + self.quantiles.shape[1]), math.nan)
+            return Path(unknown[:, 0], unknown[:, 1:])
+        n = len(self._horizons)
+        place_of = {self.season or NO_SEASON: n} | dict(zip(self._horizons, range(n), strict=True))
+        slots = np.array(sorted(place_of))
+        places = [place_of[slot] for slot in slots.tolist()]
+        unbounded = states.present(UNBOUNDED)
+        made = np.column_stack(known) if unbounded is None else unbounded[0].astype(np.float64)
+        ahead = np.arange(1, max(horizon, slots[-1]) + 1)
+        held, values = states.present(SHAPE), states.present(VALUES)
+        if held is None or values is None:  # a bundle of before
+            weights, values = np.zeros((len(slots), 4)), np.zeros(1)
+        else:
+            weights = held[0][[max(place - 1, 0) for place in places]]
+        if self.season:  # whole seasons ahead, persistence has the season's phase
+            weights[slots % self.season == 0, 0] = 0.0
+        at, known_at = np.log(ahead), np.log(slots)
+        weights = np.stack([np.interp(at, known_at, of) for of in weights.T])
+        base = shape_ahead(values.ravel(), n_points, self.season, ahead, weights)
+        above = made[places] - base[slots - 1, None]
+        joined = np.stack([np.interp(at[:horizon], known_at, of) for of in above.T], 1)
+        path = base[:horizon, None] + joined
+        if (bounds := states.present(BOUNDS)) is not None:
+            path = path.clip(*bounds[0].tolist())
+        return Path(path[:, 0], path[:, 1:])
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep for `load`."""
-        self._write()
         own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
-        return {**own, "ahead_n_values": np.array([self.n_values], np.int64)}
+        return {**own, "ahead_numbers": np.array([self.n_values, self.season], np.int64)}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
         require_same(arrays, self.arrays())
-        n_values = int(arrays["ahead_n_values"].item())
-        if n_values < 0 or not all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS):
+        n_values, season = arrays["ahead_numbers"].tolist()
+        are_finite = all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS)
+        if min(n_values, season) < 0 or not are_finite:
             raise SnapshotError(
                 "the snapshot's forecasts of a sensor are damaged; use an older copy, or start "
                 "without it."
             )
         for name in ARRAYS:
             setattr(self, name, arrays[f"ahead_{name}"].copy())
-        self.n_values, self._waiting = n_values, []
+        self.n_values, self.season = n_values, season
+
+
+def shape_ahead(
+    values: Array, n_points: int, season: int, ahead: Slots, weights: FloatArray
+) -> FloatArray:
+    """Return the shape of the slots to come, (n,); 0 without a season.
+
+    Args:
+        values: The last values, (N,); slot k of the stream lies at k % N.
+        n_points: The number of slots that have come.
+        season: The season's length in slots; 0 for none.
+        ahead: How many slots later each slot comes, from 1 on, (n,).
+        weights: Those of persistence and of the means of `N_SEASONS`, (4, n).
+    """
+    if season < 2:
+        return np.zeros(len(ahead))
+    persistence, *of_means = weights
+    means = season_means(values, n_points - 1, season, ahead)
+    total = np.sum(of_means, 0)
+    mixed = (np.array(of_means) * means).sum(0) / np.where(total > 0, total, 1.0)
+    shape: FloatArray = (1.0 - persistence) * mixed
+    return shape
+
+
+def season_means(values: Array, newest: int, season: int, ahead: Slots) -> FloatArray:
+    """Return the means of the last `N_SEASONS` values at the phase of each slot to come, (3, n).
+
+    Args:
+        values: The last values, (N,); slot k of the stream lies at k % N.
+        newest: The number of the newest slot.
+        season: The season's length in slots; one has come.
+        ahead: How many slots later each slot comes, from 1 on, (n,).
+    """
+    last = newest + ahead - season * -(-ahead // season)
+    total, count = np.zeros((2, len(ahead)))
+    means = dict[int, FloatArray]()
+    for back in range(max(N_SEASONS)):
+        at = last - back * season
+        held = (at >= 0) & (at > newest - len(values))
+        total += np.where(held, values[at % len(values)], 0.0)
+        count += held
+        means[back + 1] = total / np.where(count > 0, count, 1.0)
+    return np.stack([means[n] for n in N_SEASONS])

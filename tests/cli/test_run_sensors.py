@@ -33,7 +33,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 
     folder = tmp_path_factory.mktemp("sensors") / "bundle"
-    model = Sensors(SensorsConfig(longest=48, values=160)).eval()
+    model = Sensors(SensorsConfig(longest=48, values=192)).eval()
     export_bundle(model, {"name": "untrained"}, folder, ExportConfig(chunk=8, parity_steps=32))
     return folder
 

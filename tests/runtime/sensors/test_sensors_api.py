@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path as FilePath
 from typing import Any
@@ -14,7 +15,10 @@ import pytest
 
 from edgefold.runtime import DataError, Sensors
 from edgefold.runtime.errors import BundleError, SnapshotError, ValueRefusedError
-from edgefold.runtime.sensors.forecasts import Forecast, Path, path_on, path_through
+from edgefold.runtime.sensors.forecasts import Forecast
+from edgefold.runtime.sensors.slots_ahead import season_means, shape_ahead
+from edgefold.runtime.stream.named_states import NamedStates
+from edgefold.runtime.stream.snapshot import read_snapshot, write_snapshot
 
 START = datetime(2024, 1, 1)
 HOUR = timedelta(hours=1)
@@ -222,25 +226,49 @@ def test_rows_without_times_come_evenly(sensors: Sensors) -> None:
 
 def test_a_path_leads_through_the_forecasts_of_each_horizon(sensors: Sensors) -> None:
     last = run(sensors, signal(200))[-1]
-    path = sensors.path(40)
-    assert (path.mean[24:] == path.mean[:16]).all()  # beyond a season it repeats
-    for horizon, slots in ((1, 1), (4, 4), (16, 16)):
-        made = last.ahead(horizon)
+    path = sensors.path(60)
+    for horizon, slots in (*((h, h) for h in sensors.horizons), ("season", 24)):
+        made = last.ahead(horizon)  # type: ignore[arg-type]
         assert path.mean[slots - 1] == pytest.approx(made.mean, rel=1e-5)  # float32
         expected = list(made.quantiles.values())
         assert path.quantiles[slots - 1].tolist() == pytest.approx(expected, rel=1e-5)
+    assert (np.diff(path.quantiles, axis=1) >= 0).all()
     again = run(sensors, [10.0], 200)[0]
     assert again.mean == last.ahead().mean  # the path has changed nothing
 
 
-def test_a_path_follows_what_is_rolled_between_horizons() -> None:
-    rolled = np.array([1.0, 2.0, 3.0, 4.0])
-    quantiles = np.array([[0.0, 2.0], [1.0, 7.0]])
-    found = path_through(rolled, (1, 4), np.array([1.0, 4.0]), quantiles)
-    assert found.mean.tolist() == rolled.tolist()
-    assert found.quantiles[0].tolist() == [0, 2] and found.quantiles[3].tolist() == [1, 7]
-    widths = np.diff(found.quantiles, axis=1)[:, 0]
-    assert (np.diff(widths) > 0).all()
+def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
+    sensors: Sensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(sensors, signal(200))
+    monkeypatch.setattr(NamedStates, "present", lambda states, name: None)
+    path = sensors.path(24)
+    part = math.log(20 / 16) / math.log(24 / 16)
+    expected = path.mean[15] + part * (path.mean[23] - path.mean[15])
+    assert path.mean[19] == pytest.approx(expected, rel=1e-12)
+
+
+def test_means_of_seasons_are_those_of_the_values_at_a_phase() -> None:
+    """A ring of 12 values that hold slots 3 to 14, of a season of 3 that grows by 10 each time."""
+    slots = np.arange(3, 15)
+    ring = np.zeros(12)
+    ring[slots % 12] = 10.0 * (slots // 3) + slots % 3
+    one, eight, three = season_means(ring, 14, 3, np.array([1, 2, 3, 4, 10]))
+    assert one.tolist() == [40, 41, 42, 40, 40]
+    assert three.tolist() == [30, 31, 32, 30, 30]
+    assert eight.tolist() == [25, 26, 27, 25, 25]  # of the four that are kept
+
+
+def test_a_shape_is_the_seasons_as_far_as_they_weigh() -> None:
+    day = 5 * np.sin(2 * np.pi * np.arange(96) / 24)
+    ahead = np.arange(1, 25)
+
+    def shape(season: int, *weights: float) -> Any:
+        return shape_ahead(day, 96, season, ahead, np.tile([[w] for w in weights], 24))
+
+    assert shape(24, 0.0, 0.2, 0.1, 0.1) == pytest.approx(day[:24], abs=1e-9)
+    assert shape(24, 0.25, 0.2, 0.1, 0.1) == pytest.approx(0.75 * day[:24], abs=1e-9)
+    assert (shape(24, 1.0, 0.0, 0.0, 0.0) == 0).all() and (shape(0, 0.0, 1.0, 0.0, 0.0) == 0).all()
 
 
 @pytest.mark.long
@@ -256,13 +284,20 @@ def test_a_path_keeps_the_shape_of_a_season(sensors: Sensors) -> None:
     assert path.mean[130] > 60
 
 
-def test_what_was_learned_since_fades_from_a_path() -> None:
-    path = Path(np.array([5.0, 6.0]), np.array([[4.0, 6.0], [4.0, 8.0]]))
-    seasonal = np.tile([1.0, 0.0, 2.0], (40, 1))
-    found = path_on(path, seasonal, 50)
-    assert found.mean[:2].tolist() == [5, 6] and found.mean[40:42].tolist() == [5, 6]
-    assert (np.diff(found.mean[1:40]) < 0).all() and 1 < found.mean[39] < 1.6
-    assert found.quantiles[30].tolist() == pytest.approx(seasonal[30, 1:] + found.mean[30] - 1)
+def test_forecasts_respect_a_limit_that_the_sensor_has_shown(sensors: Sensors) -> None:
+    """Power that is zero by night: no forecast is negative, though bands by day reach below it."""
+    draw = random.Random(2)
+    for i in range(24 * 12 + 10):
+        sun = max(0.0, math.sin(2 * math.pi * i / 24))
+        sensors.step(START + i * HOUR, 100.0 * sun * draw.uniform(0.1, 1.0))
+    states, path = sensors._all.states, sensors.path(48)
+    made = states.present("limits_without")
+    assert made is not None and made.min() < -1  # as it would be without limits
+    assert path.quantiles.min() >= -1e-3 and path.mean.min() >= -1e-3
+    for horizon in sensors.horizons:
+        assert min(sensors.ahead(horizon).quantiles.values()) >= -1e-3
+    direct = list(sensors.ahead(16).quantiles.values())
+    assert path.quantiles[15].tolist() == pytest.approx(direct, rel=1e-5, abs=1e-5)
 
 
 def test_it_is_a_forecaster_as_river_has_them(sensors: Sensors) -> None:
@@ -302,6 +337,26 @@ def test_a_foreign_file_is_refused_and_changes_nothing(
             sensors.restore(path)
     assert sensors.ahead() == ahead
     assert run(sensors, [10.0], 60)[0].mean == ahead.mean
+
+
+def test_sensors_of_an_earlier_bundle_go_on_without_its_forecasts_of_later_slots(
+    sensors: Sensors, tmp_path: FilePath
+) -> None:
+    run(sensors, signal(100))
+    path = tmp_path / "s.npz"
+    sensors.save(path)
+    manifest = sensors._stream.manifest
+    record, state, extra = read_snapshot(path, manifest)
+    kept = {n: a for n, a in extra.items() if "further_" not in n and "ahead_numbers" not in n}
+    kept["streams.state.experts_root"] = np.repeat(extra["streams.state.experts_root"], 4, 2)
+    earlier = replace(record, bundle_hash=manifest.resumes[0])
+    write_snapshot(path, earlier, state, kept)
+    with Sensors.open() as other:
+        other.restore(path)
+        assert np.isnan(other.path(3).mean).all()
+        expected, found = (run(of, signal(120)[100:], 100) for of in (sensors, other))
+        assert [row.mean for row in found] == [row.mean for row in expected]
+        assert np.isfinite(other.path(60).mean).all()
 
 
 @pytest.mark.parametrize("path", [5, None, b"x.npz", [], "", "\0"])

@@ -64,7 +64,7 @@ def test_a_foreign_snapshot_is_refused(stream: Stream, bundles: Path, tmp_path: 
         stream.restore(tmp_path / "s.npz")
 
 
-@pytest.mark.parametrize("earlier", ["9cbb555dd38ca71c", "b1334d85963d3847"])
+@pytest.mark.parametrize("earlier", ["48153761c8a6", "9cbb555dd38ca71c", "b1334d85963d3847"])
 def test_the_shipped_bundle_resumes_a_state_of_years_from_the_bundles_before_it(
     tmp_path: Path, earlier: str
 ) -> None:
@@ -87,6 +87,37 @@ def test_the_shipped_bundle_resumes_a_state_of_years_from_the_bundles_before_it(
         assert read_snapshot(path, stream.manifest)[0].bundle_hash == stream.manifest.bundle_hash
         write_snapshot(path, replace(record, bundle_hash="0" * 64), state, extra)
         with pytest.raises(SnapshotError, match="another bundle"):
+            resumed.restore(path)
+
+
+def test_a_state_of_other_tensors_goes_on_as_far_as_a_resuming_bundle_knows_them(
+    tmp_path: Path,
+) -> None:
+    """The bundle before had longer tensors, lacked some, and had one more."""
+    path = tmp_path / "s.npz"
+    with Stream.open(shipped_bundle()) as stream, Stream.open(shipped_bundle()) as resumed:
+        for value in np.sin(np.arange(42.0)):
+            stream.step([value, 1.0, 0.0, 0.0])
+        stream.save(path)
+        record, state, _ = read_snapshot(path, stream.manifest)
+        before = {n: a for n, a in state.items() if not n.startswith("further_")}
+        before |= {"experts_root": np.repeat(state["experts_root"], 4, 1), "ahead": np.zeros(3)}
+        earlier = replace(record, bundle_hash=stream.manifest.resumes[0])
+        write_snapshot(path, earlier, before, {})
+        resumed.restore(path)
+        found = resumed.state()
+        for name, array in state.items():
+            if not name.startswith("further_"):
+                np.testing.assert_array_equal(found[name], array)
+        assert (found["further_weight"] == 0).all() and (found["further_factor"] == 0.85).all()
+        expected = stream.step([0.5, 1.0, 0.0, 0.0]).mean
+        np.testing.assert_array_equal(resumed.step([0.5, 1.0, 0.0, 0.0]).mean, expected)
+        for damaged in ({"experts_root": state["experts_root"][:, :, :1]}, {"mean": np.zeros(1)}):
+            write_snapshot(path, earlier, {**before, **damaged}, {})
+            with pytest.raises(SnapshotError, match="other tensors"):
+                resumed.restore(path)
+        write_snapshot(path, record, before, {})  # of this bundle itself
+        with pytest.raises(SnapshotError, match="other tensors"):
             resumed.restore(path)
 
 

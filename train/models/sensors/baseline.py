@@ -27,8 +27,6 @@ from edgefold.train.models.sensors import scale as sizes
 from edgefold.train.models.sensors.past_values import N_RECENT, past_of, read_values
 from edgefold.train.models.sensors.slot import Slot, SlotSeason
 
-NO_SEASON = 64
-"""Longest horizon, in slots, of a stream without a season."""
 FIRST = 10
 """Number of slots that must have come before a forecast for anything to be learned from it."""
 EXPERTS, DENSITY, SIGHT = "experts_", "mixture_", "features_"
@@ -83,38 +81,31 @@ class Coming:
 
 
 class Floor:
-    """Forecasts by experts and their mixture, for several streams.
+    """Forecasts the next slot by experts and their mixture, for several streams.
 
     Args:
         longest: Longest season that is used, in slots.
         n_values: Number of last values that are kept.
-        horizons: Numbers of slots that forecasts look ahead; the first is 1.
-        with_season: Whether there is a last horizon of one season.
+        farthest: Largest number of slots that forecasts by these values look ahead, but a season.
     """
 
-    def __init__(self, longest: int, n_values: int, horizons: tuple[int, ...], with_season: bool):
-        least = 2 * longest + N_RECENT + max(horizons)
+    def __init__(self, longest: int, n_values: int, farthest: int = 1):
+        least = 2 * longest + N_RECENT + farthest
         if n_values < least:
             raise ValueError(f"values is {n_values}, must be at least {least}")
         self._longest, self._n_values = longest, n_values
-        self._horizons, self._with_season = horizons, with_season
-        self._n_horizons = len(horizons) + with_season
-        # Forecasts wait in a queue for each horizon, one behind the other, but those of a season.
-        self._waiting = [n for h in horizons[1:] for n in (h - 2, 1)]
-        rings = ("values", "ahead_season") if with_season else ("values",)
         self.rings: Mapping[str, Ring] = {
-            **{name: Ring(1, "slots") for name in rings},
+            "values": Ring(1, "slots"),
             f"{EXPERTS}season": Ring(2, slot="season_slot"),
             f"{SIGHT}z_season": Ring(1, "slots"),
         }
 
     def initial_state(self, n_streams: int) -> State:
         """Return the state of n_streams streams that have seen no row."""
-        zeros, n_horizons, n_waiting = torch.zeros, self._n_horizons, sum(self._waiting)
-        waiting = {"ahead": n_waiting, "ahead_season": self._longest * self._with_season}
+        zeros = torch.zeros
         parts = {
-            EXPERTS: bank.initial_experts(n_streams, n_horizons, self._longest),
-            DENSITY: density.initial_mixture(n_streams, n_horizons),
+            EXPERTS: bank.initial_experts(n_streams, 1, self._longest),
+            DENSITY: density.initial_mixture(n_streams, 1),
             SIGHT: sight.initial_features(n_streams, self._longest),
         }
         return {
@@ -128,8 +119,7 @@ class Floor:
             "change_sum": zeros(n_streams, 1),
             "change_weight": zeros(n_streams, 1),
             "scale": torch.full((n_streams, 1), sizes.LEAST),
-            "forecast": zeros(n_streams, n_horizons, bank.N_EXPERTS),
-            **{name: zeros(n_streams, n, bank.N_EXPERTS) for name, n in waiting.items() if n},
+            "forecast": zeros(n_streams, 1, bank.N_EXPERTS),
             "expected": zeros(n_streams, 1),
             **{head + name: held for head, part in parts.items() for name, held in part.items()},
         }
@@ -140,8 +130,8 @@ class Floor:
         The columns are the value, 1 where it was measured, and the season's length and phase.
         """
         slot = self._slot(state, x)
-        forecast = self._forecast_then(state, slot)
-        mixture = density.mixture(_part(state, DENSITY), forecast, slot.newest)
+        forecast = state["forecast"]
+        mixture = density.mixture(part(state, DENSITY), forecast, slot.newest)
         below, above, explained = mixture.score(slot.value)
         below, above = below[:, :1], above[:, :1]
         return Scored(
@@ -161,7 +151,7 @@ class Floor:
 
         The caller must add to the state `fill`, the value that the next slot gets if it is missing.
         """
-        slot, old = row.slot, _part(state, DENSITY)
+        slot, old = row.slot, part(state, DENSITY)
         held, of_season = read_values(state["values"], slot)
         recent = held[:, -1, :N_RECENT]
         total, weight = sizes.following(
@@ -169,9 +159,9 @@ class Floor:
         )
         scale = sizes.scale_of(total, weight, recent, slot.started)
         then, past = past_of(held, of_season, slot, scale)
-        learned = bank.learned(_part(state, EXPERTS), then, slot, row.known, old["error"][..., :1])
+        learned = bank.learned(part(state, EXPERTS), then, slot, row.known, old["error"][..., :1])
         mixed = density.learned(old, row.explained, row.forecast, slot, row.known)
-        seen = sight.learned(_part(state, SIGHT), row.z, state["expected"], slot)
+        seen = sight.learned(part(state, SIGHT), row.z, state["expected"], slot)
         # Of the slots that follow.
         forecast = bank.forecasts(learned, state[f"{EXPERTS}season"], past, slot, scale)
         mixed |= density.shape(mixed, scale)
@@ -196,7 +186,6 @@ class Floor:
             "scale": scale,
             "forecast": forecast,
             "expected": expected,
-            **self._queued(state),
             **{EXPERTS + name: tensor for name, tensor in learned.items()},
             **{DENSITY + name: tensor for name, tensor in mixed.items()},
             **{SIGHT + name: tensor for name, tensor in seen.items()},
@@ -225,11 +214,10 @@ class Floor:
         value, measured, season = x.split([1, 1, 2], 1)
         length, phase = season.long().split(1, 1)
         known = (length > 1) & (length <= self._longest)
-        length, last = (torch.where(known, length, other) for other in (1, self._none))
+        length = torch.where(known, length, 1)
         season = SlotSeason(length, phase % length, known.float())
         age = torch.where(length == state["season_length"], state["season_age"] + 1, 0.0)
-        horizon = n.new_tensor(self._horizons).expand(len(x), -1)
-        horizon = (torch.cat([horizon, last], 1) if self._with_season else horizon)[..., None]
+        horizon = torch.ones_like(n)[..., None]
         return Slot(
             n,
             torch.where(measured > 0, value, state["fill"]),
@@ -244,41 +232,17 @@ class Floor:
             (season.phase[..., None] + horizon) % length[..., None],
         )
 
-    @property
-    def _none(self) -> int:
-        return min(NO_SEASON, self._longest)
 
-    def _forecast_then(self, state: State, slot: Slot) -> Tensor:
-        """Return the experts' forecasts of a slot, as made at each horizon before it, (B, H, K)."""
-        parts = [state["forecast"][:, :1]]
-        if self._waiting:
-            parts += state["ahead"].split(self._waiting, 1)[1::2]
-        if self._with_season:
-            ring = state["ahead_season"]
-            place = (slot.n[..., None] + 1 - slot.horizon[:, -1:]) % ring.shape[1]
-            parts.append(ring.gather(1, place.expand(-1, -1, bank.N_EXPERTS)))
-        return torch.cat(parts, 1)
-
-    def _queued(self, state: State) -> State:
-        """Return the changed queues, in which forecasts wait for slots two or more slots later.
-
-        The forecasts that were made after the last slot, the state's `forecast`, are added.
-        """
-        forecasts = state["forecast"].split(1, 1)[1:]
-        following = {"ahead_season": forecasts[-1]} if self._with_season else {}
-        if self._waiting:
-            older = state["ahead"].split(self._waiting, 1)[::2]
-            queues = [part for pair in zip(forecasts, older, strict=False) for part in pair]
-            following["ahead"] = torch.cat(queues, 1)
-        return following
-
-
-def _part(state: State, head: str) -> dict[str, Tensor]:
+def part(state: State, head: str) -> dict[str, Tensor]:
     """Return the state tensors whose names begin with `head`, under the names without it."""
     return {name.removeprefix(head): held for name, held in state.items() if name.startswith(head)}
 
 
 def _known(state: State, slot: Slot) -> Tensor:
     """Return 1.0 for a measured slot whose forecast had enough values, else 0.0, (B, H, 1)."""
-    settled = slot.measured * (state["change_weight"] > 3).float()
-    return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled[..., None]
+    return (slot.n[..., None] >= slot.horizon + FIRST).float() * settled(state, slot)[..., None]
+
+
+def settled(state: State, slot: Slot) -> Tensor:
+    """Return 1.0 for a measured slot of a stream that has a scale before it, else 0.0, (B, 1)."""
+    return slot.measured * (state["change_weight"] > 3).float()

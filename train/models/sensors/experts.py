@@ -60,14 +60,19 @@ def initial_experts(n_streams: int, n_horizons: int, longest: int) -> dict[str, 
     longest) the number that each filter with a season adds at each phase; `root`, `weights` and
     `error` the three least squares at each horizon. `longest` is the longest season, in slots.
     """
-    root = torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, len(FORGET), 1, 1)
-    zeros = root.new_zeros
     return {
-        "filters": zeros(n_streams, 3, len(FILTERS)),
-        "season": zeros(n_streams, len(WINTERS), longest),
-        "root": root,
-        "weights": zeros(n_streams, n_horizons, len(FORGET), N_REGRESSORS),
-        "error": torch.ones(n_streams, n_horizons, len(FORGET)),
+        "filters": torch.zeros(n_streams, 3, len(FILTERS)),
+        "season": torch.zeros(n_streams, len(WINTERS), longest),
+        **initial_least_squares(n_streams, n_horizons, len(FORGET)),
+    }
+
+
+def initial_least_squares(n_streams: int, n_horizons: int, n: int) -> dict[str, Tensor]:
+    """Return the state of n least squares at each horizon that have seen no value."""
+    return {
+        "root": torch.eye(N_REGRESSORS).repeat(n_streams, n_horizons, n, 1, 1),
+        "weights": torch.zeros(n_streams, n_horizons, n, N_REGRESSORS),
+        "error": torch.ones(n_streams, n_horizons, n),
     }
 
 
@@ -84,6 +89,24 @@ def forecasts(
         slot: The newest slot.
         scale: Scale of the stream (its mean absolute change) after the slot, (B, 1).
     """
+    newest = slot.value[..., None]
+    fitted = (past.regressors * state["weights"]).sum(-1) * scale[..., None]
+    each = [past.simple, *trends(state, ring, past, slot, scale), past.bases + fitted]
+    return finite(torch.cat(each, -1), newest)
+
+
+def finite(forecasts: Tensor, newest: Tensor) -> Tensor:
+    """Return forecasts, and the newest value in place of each that is no finite number."""
+    return torch.where(forecasts.abs() < LARGEST, forecasts, newest)  # false for NaN
+
+
+def trends(
+    state: dict[str, Tensor], ring: Tensor, past: Past, slot: Slot, scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the forecasts of the experts "trend" and "seasonal trend", (B, H, 1) each.
+
+    The arguments are those of `forecasts`.
+    """
     newest, scale = slot.value[..., None], scale[..., None]
     squared = state["filters"][:, 2:]
     plain, seasonal = squared.split([len(HOLT), len(WINTERS)], -1)
@@ -96,17 +119,7 @@ def forecasts(
     both = torch.cat([best, len(HOLT) + best_seasonal], -1)
     ahead = _filters_ahead(state["filters"], slot.horizon.float())
     holt, winters = ahead.gather(2, both.expand(-1, ahead.shape[1], -1)).split(1, -1)
-    fitted = (past.regressors * state["weights"]).sum(-1) * scale
-    each = torch.cat(
-        [
-            past.simple,
-            holt,
-            torch.where(past.season, winters + turns, newest),
-            past.bases + fitted,
-        ],
-        -1,
-    )
-    return torch.where(each.abs() < LARGEST, each, newest)  # false for NaN
+    return holt, torch.where(past.season, winters + turns, newest)
 
 
 def _filters_ahead(filters: Tensor, steps: Tensor) -> Tensor:
@@ -140,7 +153,7 @@ def learned(
     return {
         "filters": filters,
         "season": (season + torch.tensor(PULLS) * error).mT,
-        **_least_squares(state, past, slot, known, usual),
+        **least_squares(state, past.regressors, past.bases, slot, known, usual),
     }
 
 
@@ -167,38 +180,50 @@ def _filtered(filters: Tensor, season: Tensor, slot: Slot) -> tuple[Tensor, Tens
     return torch.cat([level, trend, squared], 1), scale * scaled[..., len(HOLT) :]
 
 
-def _least_squares(
-    state: dict[str, Tensor], past: Past, slot: Slot, known: Tensor, usual: Tensor
+def least_squares(
+    state: dict[str, Tensor],
+    regressors: Tensor,
+    bases: Tensor,
+    slot: Slot,
+    known: Tensor,
+    usual: Tensor,
+    forget: tuple[float, ...] = FORGET,
 ) -> dict[str, Tensor]:
-    """Return the state of the three least squares after a slot, by Potter's update.
+    """Return the state of L least squares after a slot, by Potter's update.
 
-    `root` (B, H, 3, F, F) is the root of the inverse Gram matrix, `weights` (B, H, 3, F) are the
-    coefficients, `error` (B, H, 3) the running errors. The arguments are those of `learned`.
+    Args:
+        state: Before the slot: `root` (B, H, L, F, F) is the root of the inverse Gram matrix,
+            `weights` (B, H, L, F) are the coefficients, `error` (B, H, L) the running errors.
+        regressors: Of each, as the past was when the slot was forecast, (B, H, L, F).
+        bases: Numbers to which each adds its forecast, (B, H, L).
+        slot: The slot that came.
+        known: 1.0 where the least squares of a horizon learn from it, else 0.0, (B, H, 1).
+        usual: Running error of the expert "persistence", (B, H, 1).
+        forget: Share of the Gram matrix of each that remains after a slot.
     """
     scale = slot.scale[..., None]
-    lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, 3)
+    lost = state["error"] * scale > LOST * torch.maximum(usual, scale)  # (B, H, L)
     root = torch.where(lost[..., None, None], torch.eye(N_REGRESSORS), state["root"])
     weights = torch.where(lost[..., None], 0.0, state["weights"])
     running = torch.where(lost, 1.0, state["error"])
-    forget = torch.tensor(FORGET)[:, None, None]
-    regressors = past.regressors
-    wanted = (slot.value[..., None] - past.bases) / scale
-    error = wanted - (regressors * weights).sum(-1)  # (B, H, 3)
+    kept = torch.tensor(forget)[:, None, None]
+    wanted = (slot.value[..., None] - bases) / scale
+    error = wanted - (regressors * weights).sum(-1)  # (B, H, L)
     bound = CLIP * running.clamp(min=LEAST_TYPICAL)
     clipped = torch.minimum(torch.maximum(error, -bound), bound) * known
-    seen = regressors[..., None, :] @ root  # x' S, (B, H, 3, 1, F)
-    whole = forget + (seen * seen).sum(-1, keepdim=True)  # (B, H, 3, 1, 1)
-    grow = forget**-0.5 - 1
-    shrink = (1 + grow) / (whole + torch.sqrt(forget * whole))
+    seen = regressors[..., None, :] @ root  # x' S, (B, H, L, 1, F)
+    whole = kept + (seen * seen).sum(-1, keepdim=True)  # (B, H, L, 1, 1)
+    grow = kept**-0.5 - 1
+    shrink = (1 + grow) / (whole + torch.sqrt(kept * whole))
     # One coordinate's share of the ridge a slot: all in turn cost a fifteenth of all at once.
     turn = (slot.n % N_REGRESSORS)[:, :, None, None, None]
-    row = root.gather(3, turn.expand(-1, *root.shape[1:3], -1, N_REGRESSORS))  # (B, H, 3, 1, F)
-    ridge = 0.5 * N_REGRESSORS * RIDGE_FLOOR * (1 - forget)
+    row = root.gather(3, turn.expand(-1, *root.shape[1:3], -1, N_REGRESSORS))  # (B, H, L, 1, F)
+    ridge = 0.5 * N_REGRESSORS * RIDGE_FLOOR * (1 - kept)
     rows = torch.cat([seen, row], -2)
-    products = root @ rows.mT  # (B, H, 3, F, 2)
+    products = root @ rows.mT  # (B, H, L, F, 2)
     learns = known[..., None, None]
-    taken = torch.cat([shrink, ridge.expand_as(shrink)], -1) * learns  # (B, H, 3, 1, 2)
-    gain = products[..., 0] / whole[..., 0]  # (B, H, 3, F)
+    taken = torch.cat([shrink, ridge.expand_as(shrink)], -1) * learns  # (B, H, L, 1, 2)
+    gain = products[..., 0] / whole[..., 0]  # (B, H, L, F)
     size = torch.minimum(error.abs(), 2 * bound)
     return {
         "root": (1 + grow * learns) * root - (taken * products) @ rows,

@@ -22,15 +22,22 @@ from torch import Tensor
 
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
-from edgefold.train.contract import FINITE, Prediction, State, StreamingModel, commit
-from edgefold.train.models.sensors.baseline import Floor
+from edgefold.train.contract import FINITE, Prediction, Ring, State, StreamingModel, commit
+from edgefold.train.models.sensors import limits
+from edgefold.train.models.sensors.baseline import EXPERTS, Floor, Scored, part, settled
 from edgefold.train.models.sensors.expert_weights import Portfolio, first_weights, following
+from edgefold.train.models.sensors.experts import trends
 from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
+from edgefold.train.models.sensors.further import Further, banded
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
+from edgefold.train.models.sensors.past_values import past_of, read_values
 from edgefold.train.settings import require_sizes
 
-HORIZONS = (1, 4, 16)
-N_AHEAD, MEDIAN = len(HORIZONS) + 1, SENSOR_LEVELS.index(0.5)
+HORIZONS = (1, 2, 4, 8, 16, 32, 48)
+FURTHER, LIMITS = "further_", "limits_"
+UNBOUNDED = f"{LIMITS}without"
+"""The means and quantiles ahead as they are without limits, which a path joins."""
+MEDIAN = SENSOR_LEVELS.index(0.5)
 MIDDLE, MIDDLE_WEIGHTS = slice(MEDIAN - 1, MEDIAN + 2), (0.3, 0.4, 0.3)
 """Quantiles, and their weights, whose shift is taken for that of the mean: tails would make it
 waver."""
@@ -95,8 +102,10 @@ class Sensors(StreamingModel):
         self.config: SensorsConfig = config or SensorsConfig()
         require_sizes(self.config)
         self.prediction = SensorForecast(SENSOR_LEVELS, HORIZONS, self.config.longest)
-        self.floor = Floor(self.config.longest, self.config.values, HORIZONS, with_season=True)
-        self.rings = self.floor.rings
+        self.floor = Floor(self.config.longest, self.config.values, HORIZONS[-1])
+        self.further = Further(HORIZONS[1:])
+        waiting = Ring(1, slot=f"{FURTHER}waiting_slot")
+        self.rings = {**self.floor.rings, f"{FURTHER}waiting_season": waiting}
         sizes = (self.config.width, self.config.n_heads, self.config.n_latents)
         self.network = Network(N_FEATURES, *sizes)
 
@@ -105,6 +114,9 @@ class Sensors(StreamingModel):
         size = (n_streams, network.n_heads, network.n_latents)
         return {
             **self.floor.initial_state(n_streams),
+            **{FURTHER + name: t for name, t in self.further.initial_state(n_streams).items()},
+            **{LIMITS + name: t for name, t in limits.initial_limits(n_streams).items()},
+            UNBOUNDED: torch.zeros(n_streams, len(HORIZONS) + 1, 1 + len(SENSOR_LEVELS)),
             "mean": torch.zeros(n_streams, 1),
             "floor_mean": torch.zeros(n_streams, 1),
             "quantiles": torch.zeros(n_streams, len(SENSOR_LEVELS)),
@@ -132,36 +144,65 @@ class Sensors(StreamingModel):
         normals = network.normals(encoded, network.read(attention, memory), coming.features)
         ahead = Portfolio.of(weights, normals)
         levels = x.new_tensor(SENSOR_LEVELS)
-        masses = levels.expand(len(x), N_AHEAD - 1, -1)
-        masses = torch.cat([ahead.floor_masses(levels)[:, None], masses], 1)
-        middle = levels[MIDDLE].expand(len(x), N_AHEAD, -1)
-        values = coming.mixture.quantiles(torch.cat([masses, middle], -1))
-        quantiles, middle = values.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
-        moved = (quantiles[:, 0, MIDDLE] - middle[:, 0]) * x.new_tensor(MIDDLE_WEIGHTS)
-        first = ahead.exact(quantiles[:, 0], levels, coming.likely)
-        quantiles = torch.cat([first[:, None], quantiles[:, 1:]], 1)
-        means = coming.mixture.middle()[..., 0]
-        ahead_mean = torch.cat([means[:, :1] + moved.sum(-1, keepdim=True), means[:, 1:]], -1)
+        masses = torch.cat([ahead.floor_masses(levels), levels[MIDDLE].expand(len(x), -1)], -1)
+        of_masses = coming.mixture.quantiles(masses[:, None])[:, 0]
+        quantiles, middle = of_masses.split([len(levels), len(MIDDLE_WEIGHTS)], -1)
+        moved = (quantiles[:, MIDDLE] - middle) * x.new_tensor(MIDDLE_WEIGHTS)
+        quantiles = ahead.exact(quantiles, levels, coming.likely)
+        floor_mean = coming.mixture.middle()[:, 0]
+        kept, later_means, later = self._later(state, written, row)
+        found = limits.learned(part(state, LIMITS), row.slot, written["scale"])
+        means = torch.cat([floor_mean + moved.sum(-1, keepdim=True), later_means], 1)
+        unbounded = torch.cat([means[..., None], torch.cat([quantiles[:, None], later], 1)], -1)
+        means, bands = limits.within(unbounded, found["bounds"]).split([1, len(levels)], -1)
+        mean, quantiles = means[:, 0], bands[:, 0]
         answer = {
             "mean": state["mean"],
             "quantiles": state["quantiles"],
             "log_density": log_density,
             "p_value": _p_value(below, above, counts),
             "floor": torch.cat([state["floor_mean"], *of_floor], -1),
-            "ahead_mean": ahead_mean,
-            "ahead_quantiles": quantiles,
+            "ahead_mean": means[..., 0],
+            "ahead_quantiles": bands,
         }
         return written | {
-            FINITE: quantiles.sum((1, 2)) + self.floor.total(written),
-            "mean": ahead_mean[:, :1],
-            "fill": quantiles[:, 0, MEDIAN : MEDIAN + 1],
-            "floor_mean": means[:, :1],
-            "quantiles": quantiles[:, 0],
+            **{FURTHER + name: tensor for name, tensor in kept.items()},
+            **{LIMITS + name: tensor for name, tensor in found.items()},
+            UNBOUNDED: unbounded,
+            FINITE: quantiles.sum(1) + later.sum((1, 2)) + self.floor.total(written),
+            "mean": mean,
+            "fill": quantiles[:, MEDIAN : MEDIAN + 1],
+            "floor_mean": floor_mean,
+            "quantiles": quantiles,
             "attention": attention,
             "memory": memory,
             "normals": normals.packed(),
             "portfolio": weights,
         }, answer
+
+    def _later(self, state: State, written: State, row: Scored) -> tuple[State, Tensor, Tensor]:
+        """Learn from a row how forecasts of it held, and forecast the slots further ahead.
+
+        Args:
+            state: Before the row.
+            written: What the floor wrote after it.
+            row: The row.
+
+        Returns:
+            What is kept of it, and the means (B, R) and quantiles (B, R, Q) of the slots at the
+            horizons behind the first.
+        """
+        own, slot, scale = part(state, FURTHER), row.slot.ahead(HORIZONS[1:]), written["scale"]
+        then, past = past_of(*read_values(state["values"], slot), slot, scale)
+        matured = self.further.matured(own, slot, settled(state, slot))
+        learned = self.further.learned(own, matured, then, slot)
+        ring, experts = state[f"{EXPERTS}season"], part(written, EXPERTS)
+        _, seasonal = trends(experts, ring, past, slot, scale)
+        each, weights, means, quantiles = self.further.forecast(
+            learned, seasonal, past, state["values"], slot, scale
+        )
+        kept = learned | self.further.kept(own, each, weights, quantiles, slot)
+        return kept, means, banded(quantiles, learned["factor"])
 
     @torch.no_grad()
     def watched(self, rows: Tensor) -> WatchedStreams:
@@ -169,7 +210,7 @@ class Sensors(StreamingModel):
 
         The columns of rows are those of the input x.
         """
-        floor = Floor(self.config.longest, self.config.values, HORIZONS[:1], with_season=False)
+        floor = Floor(self.config.longest, self.config.values)
         state = floor.initial_state(rows.shape[1])
         features = torch.zeros(rows.shape[1], N_FEATURES)
         rows_seen = []

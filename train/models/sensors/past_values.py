@@ -71,8 +71,24 @@ def read_values(ring: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
     known = (far[..., :1] >= N_RECENT) & (slot.season.length > 1)[..., None]
     recent = newest - torch.arange(N_RECENT)
     at = torch.cat([recent, torch.where(known, far, newest)], -1).clamp(min=0)
-    held = ring.gather(1, (at % ring.shape[1]).flatten(1)).view(at.shape)
-    return torch.where(at == slot.n[..., None], slot.value[..., None], held), known
+    return values_at(ring, at, slot)[0], known
+
+
+def values_at(ring: Tensor, at: Tensor, slot: Slot) -> tuple[Tensor, Tensor]:
+    """Return the values of slots by their numbers, and 1.0 where the ring still has them.
+
+    Args:
+        ring: The last values, (B, R); it need not have the slot's own yet.
+        at: Numbers of slots, (B, P, N), up to that of `slot`.
+        slot: The newest slot.
+
+    Returns:
+        Values and 1.0 or 0.0, both of the shape of `at`.
+    """
+    newest, kept = slot.n[..., None], ring.shape[1]
+    held = ring.gather(1, (at.clamp(min=0) % kept).flatten(1)).view(at.shape)
+    is_there = (at >= 0) & (at > newest - kept)
+    return torch.where(at == newest, slot.value[..., None], held), is_there.float()
 
 
 def past_of(held: Tensor, known: Tensor, slot: Slot, scale: Tensor) -> tuple[Past, Past]:

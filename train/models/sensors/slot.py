@@ -6,9 +6,13 @@ streams, H of horizons.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
+
+NO_SEASON = 64
+"""Longest horizon, in slots, of a stream without a season."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +59,14 @@ class Slot:
     passed: Tensor
     horizon: Tensor
     phase: Tensor
+
+    def ahead(self, horizons: tuple[int, ...]) -> Slot:
+        """Return the slot for forecasts at some horizons, and one season ahead as the last.
+
+        The season of a stream without one is `NO_SEASON` slots.
+        """
+        known = self.season.known > 0
+        season = torch.where(known, self.season.length, NO_SEASON)
+        horizon = torch.cat([self.n.new_tensor(horizons).expand(len(self.n), -1), season], 1)
+        phase = (self.season.phase + horizon) % self.season.length
+        return replace(self, horizon=horizon[..., None], phase=phase[..., None])

@@ -36,7 +36,7 @@ def rows() -> Tensor:
 
 @cache
 def model() -> Sensors:
-    return Sensors(SensorsConfig(longest=48, values=160, width=16, n_heads=2, n_latents=4)).eval()
+    return Sensors(SensorsConfig(longest=48, values=192, width=16, n_heads=2, n_latents=4)).eval()
 
 
 @cache

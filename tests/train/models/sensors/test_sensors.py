@@ -18,11 +18,11 @@ from edgefold.train.contract import StreamingModel, follow
 from edgefold.train.models.sensors.expert_weights import Portfolio, first_weights
 from edgefold.train.models.sensors.features import N_FEATURES, normal_score
 from edgefold.train.models.sensors.mixture import Mixture
-from edgefold.train.models.sensors.model import Sensors, SensorsConfig
+from edgefold.train.models.sensors.model import HORIZONS, Sensors, SensorsConfig
 from edgefold.train.models.sensors.network import Network, Normals
 from edgefold.train.tasks.sensors.sensor_processes import wander
 
-SMALL = SensorsConfig(longest=48, values=160, width=16, n_heads=2, n_latents=4)
+SMALL = SensorsConfig(longest=48, values=192, width=16, n_heads=2, n_latents=4)
 SEASON = 24
 ROOT = Path(__file__).parents[4]
 
@@ -149,7 +149,7 @@ def test_forecasts_beat_persistence_and_bands_hold_what_they_state() -> None:
 def test_forecasts_further_ahead_are_of_the_slots_they_name() -> None:
     values = made_up()[:1]
     told = predictions()["whole"]
-    for at, horizon in enumerate((1, 4, 16, SEASON)):
+    for at, horizon in enumerate((*HORIZONS, SEASON)):
         median = told["ahead_quantiles"][0, 300:-horizon, at, 3].numpy()
         error = np.abs(median - values[0, 300 + horizon :]).mean()
         assert error < 0.45  # the noise alone has 0.24; the season's swing is 6
@@ -316,7 +316,7 @@ def test_days_after_quiet_nights_are_forecast_better_than_by_persistence() -> No
     clouds = 0.7 / (1 + np.exp(-2 * wander(random, n, 0.9)))
     day = np.maximum(np.sin(2 * np.pi * np.arange(n) / season), 0)
     value = (4000 * day * (1 - clouds) + random.normal(0, 0.5, n))[: 12 * season]
-    model = Sensors(SensorsConfig(longest=season, values=260)).eval()
+    model = Sensors(SensorsConfig(longest=season, values=280)).eval()
     told = answers(rows_of(value[None], season), model)["floor"][0, :, 0].numpy()
     error, change = np.abs(told - value)[1:], np.abs(np.diff(value))
     assert error[4 * season :].mean() < 0.97 * change[4 * season :].mean()
