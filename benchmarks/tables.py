@@ -50,6 +50,8 @@ from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensors.sensor_cost_table import sensor_cost
 from benchmarks.sensors.sensor_faults_table import sensor_faults
+from benchmarks.sensors.sensor_m4_table import sensor_m4
+from benchmarks.sensors.sensor_paths_table import draw_holds, sensor_paths
 from benchmarks.sensors.sensors_table import sensors
 from benchmarks.speed.floors_table import floors
 from benchmarks.speed.gpu_table import gpu_latency
@@ -113,6 +115,8 @@ ORDER = (
     "ordered_quality",
     "endless_events",
     "sensors",
+    "sensor_paths",
+    "sensor_m4",
     "sensor_faults",
     "sensor_cost",
     "sensor_nab",
@@ -127,9 +131,12 @@ IMAGES = {
     "wheel": "img/wheel.png",
     "attention_speed": "img/attention_speed.png",
     "attention_drift": "img/attention_drift.png",
+    "sensor_paths": "img/sensor_paths.png",
 }
 RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensors": sensors,
+    "sensor_paths": sensor_paths,
+    "sensor_m4": sensor_m4,
     "sensor_faults": sensor_faults,
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
@@ -250,6 +257,8 @@ def main() -> None:
     for name in PUBLISHED_TABLES:
         found = records_of(name, RECORDS / "papers")
         draw_curves(name, found, PICTURES / f"papers-{name}.png")
+    if "sensor_paths" in records:
+        draw_holds(records["sensor_paths"]["data"], PICTURES / "sensor_paths.png")
     marks = "<!-- papers:start -->", "<!-- papers:end -->"
     PAPERS.write_text(with_block(PAPERS.read_text(), papers_page(), marks))
     marks = "<!-- settings:start -->", "<!-- settings:end -->"

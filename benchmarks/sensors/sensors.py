@@ -234,7 +234,7 @@ def requirements(data: Mapping[str, Any]) -> list[Requirement]:
     if kept := data.get("kept_over_reset"):
         found.append(at_least("state kept over reset, mean", kept["mean"], 0.03, "nats"))
         found.append(at_least("state kept over reset, median", kept["median"], 0.015, "nats"))
-    beside = ahead_ratio(data.get("peers", {}).get("ets", {}), "16")
+    beside = ahead_ratio(data, "ets", "16")
     if beside == beside:
         found.append(at_most("16 slots ahead: CRPS beside ETS", beside, 0.9, ""))
     return found

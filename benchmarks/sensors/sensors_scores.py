@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 
@@ -26,6 +27,18 @@ WARM_SHARE, WARM_SEASONS, WARM_ROWS = 0.3, 2, 85
 SPREAD_MEMORY, LEAST_SPREAD = 0.99, 1e-3
 BLOCK, N_DRAWS = 50, 1000
 LOG_ROOT_2PI = 0.5 * np.log(2 * np.pi)
+
+
+def quantiles_at(levels: FloatArray, quantiles: FloatArray) -> FloatArray:
+    """Return quantiles (..., L) at other levels than `LEVELS`, of those at `LEVELS`, (..., 7).
+
+    They are linear in the standard normal's quantiles, between the levels and beyond them.
+    """
+    z = np.array([NormalDist().inv_cdf(level) for level in levels])
+    at = np.clip(np.searchsorted(Z, z) - 1, 0, len(Z) - 2)
+    share = (z - Z[at]) / (Z[at + 1] - Z[at])
+    found: FloatArray = (1 - share) * quantiles[..., at] + share * quantiles[..., at + 1]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,33 +105,41 @@ def ahead(data: Record) -> Table:
     found: dict[str, list[tuple[str, Mapping[str, float]]]] = {}
     for name, one in data["series"].items():
         for horizon, told in one["ahead"].items():
-            kind = horizon if horizon in ("4", "16") else "season"
-            found.setdefault(kind, []).append((name, told))
-    peers_of = data.get("peers", {})
+            for kind in _kinds(horizon, one["season"]):
+                found.setdefault(kind, []).append((name, told))
     header = ["slots ahead", "series", "beside persistence", "beside season ago"]
     header += [f"beside {peer}" for peer in _AHEAD_PEERS]
     rows = []
-    for kind in sorted(found, key=lambda k: (k == "season", k.zfill(4))):
+    for kind in (k for k in (*RUNGS, "season") if k in found):
         cells = [told for _, told in found[kind]]
         ago = [ratio(t["crps"], t["season_ago"]) for t in cells if "season_ago" in t]
         row = [kind, str(len(cells))]
         row.append(_ratio(geometric_mean([ratio(t["crps"], t["persistence"]) for t in cells])))
         row.append(_ratio(geometric_mean(ago)))
-        row += [_ratio(ahead_ratio(peers_of.get(peer, {}), kind)) for peer in _AHEAD_PEERS]
+        row += [_ratio(ahead_ratio(data, peer, kind)) for peer in _AHEAD_PEERS]
         rows.append(row)
     return Table(header, rows, AHEAD_NOTE)
 
 
 _AHEAD_PEERS = ("ets", "fracast")
+RUNGS = ("2", "4", "8", "16", "32", "48")
 
 
-def ahead_ratio(by_series: Mapping[str, Any], kind: str) -> float:
+def _kinds(horizon: str, season: int) -> list[str]:
+    """Return the lines of the table in which a forecast of a series with this season stands."""
+    return [
+        *([horizon] if horizon in RUNGS else []),
+        *(["season"] if horizon == str(season) else []),
+    ]
+
+
+def ahead_ratio(data: Mapping[str, Any], peer: str, kind: str) -> float:
     """Our CRPS beside a peer's, each beside persistence on its own rows."""
     ratios = []
-    for pair in by_series.values():
+    for name, pair in data.get("peers", {}).get(peer, {}).items():
         for horizon, mine in pair["ours"]["ahead"].items():
             theirs = pair["peer"]["ahead"].get(horizon)
-            if theirs and kind == (horizon if horizon in ("4", "16") else "season"):
+            if theirs and kind in _kinds(horizon, data["series"][name]["season"]):
                 ours = ratio(mine["crps"], mine["persistence"])
                 ratios.append(ratio(ours, ratio(theirs["crps"], theirs["crps_beside"])))
     return geometric_mean(ratios)

@@ -60,7 +60,10 @@ def draw(models: dict[str, Any], out: Path) -> None:
         for i, (name, own) in enumerate(models.items()):
             one = own["regret"][delta]
             # Curves that lie on each other stay visible: the later one is thinner and dashed.
-            style = {"linewidth": max(5.5 - 1.7 * i, 1.5), "linestyle": ("-", "-", (0, (3, 2)))[i % 3]}
+            style = {
+                "linewidth": max(5.5 - 1.7 * i, 1.5),
+                "linestyle": ("-", "-", (0, (3, 2)))[i % 3],
+            }
             axes.plot(one["curve_steps"], one["curve"], label=name, **style)
         axes.set_title(f"delta {delta}", loc="left", fontsize=10)
         axes.set_ylim(bottom=0)

@@ -16,7 +16,7 @@ from edgefold.train.models.sensors.model import Sensors, SensorsConfig
 
 def small() -> Sensors:
     torch.manual_seed(0)
-    model = Sensors(SensorsConfig(longest=48, values=160)).eval()
+    model = Sensors(SensorsConfig(longest=48, values=192)).eval()
     with torch.no_grad():
         for weights in model.network.parameters():
             weights.add_(0.1 * torch.randn_like(weights))
