@@ -273,7 +273,7 @@ def fit_config(
         kept = checkpoint["training"]
         settings = {f.name: kept.get(f.name, f.default) for f in dataclasses.fields(FitConfig)}
         for name, value in options.items():
-            if name != "threads" and value != settings.get(name, value):
+            if name != "threads" and value != settings[name]:
                 args.usage_error(
                     f"argument --{name.replace('_', '-')}: the run in {args.out} was started with "
                     f"{settings[name]} and keeps it; leave the option out, or start another run"

@@ -17,6 +17,8 @@ SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 FIRST_SLOTS, FIRST_VALUES = 11, 5
 """Number of slots, and number of measured values, that must have come before a forecast is of use.
 """
+NO_SEASON = 64
+"""The number of slots that the horizon "season" means for a sensor without a season."""
 
 
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:

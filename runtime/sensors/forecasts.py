@@ -21,8 +21,6 @@ from edgefold.runtime.predictions.sensor_forecast import (
 )
 
 Horizon = int | Literal["season"]
-NO_SEASON = 64
-"""The number of slots that the horizon "season" means for a sensor without a season."""
 BAND = band_names()
 """The names of a `Distribution`'s numbers, and of the columns that hold them."""
 ROW_NAMES = ("time", "value", *BAND, "log_density", "p_value", "alarm", "event")

@@ -1,8 +1,8 @@
 """Serve any sensor without training: one general model forecasts each stream from its first row.
 
 Several sensors share one opened bundle; each has a clock, a season and a state of its own. The
-module `edgefold.runtime.sensors.engine` takes each row; this module adds the times that programs
-have, the forecasts of later slots, and files.
+module `edgefold.runtime.sensors.timed_engine` takes each row of one of them; this module adds the
+names, tables and files.
 
 Only one call runs at a time, as with `Stream` (`edgefold.runtime.stream.call_guard`). A call that
 was refused, failed or was interrupted has learned all of its row or nothing
@@ -22,12 +22,10 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import DataError, SnapshotError, ValueRefusedError
-from edgefold.runtime.kept_arrays import require_same
-from edgefold.runtime.predictions import SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
-from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
+from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import (
-    NO_SEASON,
     UNKNOWN,
     Distribution,
     Forecast,
@@ -40,8 +38,8 @@ from edgefold.runtime.sensors.forecasts import (
 )
 from edgefold.runtime.sensors.pandas_tables import Progress, run_table, score_table
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
-from edgefold.runtime.sensors.slots_ahead import SlotsAhead
-from edgefold.runtime.sensors.time_parsing import Kind, kind_of, number_of, seconds_of
+from edgefold.runtime.sensors.time_parsing import number_of
+from edgefold.runtime.sensors.timed_engine import TimedEngine
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.snapshot import path_of, read_snapshot
@@ -49,75 +47,7 @@ from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
 """The name under which a snapshot keeps the names of the sensors, as JSON in an array of bytes."""
-KINDS: tuple[Kind | None, ...] = (None, "dates", "numbers", "rows")
 FULL = "there are {n:,} sensors already; is it a name at all?"
-
-
-class TimedEngine(SensorEngine):
-    """Serves one sensor, remembers the kind of its times, and keeps its forecasts of later slots.
-
-    Args:
-        prediction: The prediction kind of the bundle.
-        rate: The share of sound rows that may be alarms.
-        name: The sensor's name.
-        known: The engines of all sensors by name; this one is added with its first row.
-
-    Attributes:
-        kind: The kind of the sensor's times: "dates", "numbers", or "rows" if rows have no times;
-            None before the first row.
-        n_rows: The number of rows that were taken.
-    """
-
-    ahead: SlotsAhead
-
-    def __init__(
-        self,
-        prediction: SensorForecast,
-        rate: float,
-        name: str,
-        known: dict[str, TimedEngine],
-    ):
-        super().__init__(prediction, rate, SlotsAhead(prediction))
-        self._name, self._known = name, known
-        self.kind: Kind | None = None
-        self.n_rows = 0
-        self._row: tuple[Kind | None, int] = (None, 0)
-
-    def take(self, states: NamedStates, time: Any, value: float, dated: bool | None) -> ScoredRow:
-        """Score and learn a row; `time` and `dated` are those of `Sensors.step`, as its errors."""
-        kind = self.kind or kind_of(time, dated)
-        seconds = seconds_of(time, kind, self.n_rows)
-        self._row = kind, self.n_rows + 1
-        n_values = self.ahead.n_values
-        return self.step(states, self._name, seconds, value, kind == "dates", n_values)
-
-    def finish(self) -> None:
-        """Make the changes of the row that the model has learned; a second call changes nothing."""
-        super().finish()
-        self.kind, self.n_rows = self._row
-        self._known[self._name] = self
-
-    def arrays(self) -> dict[str, Array]:
-        """Return the arrays that a snapshot must keep; their names and shapes never change."""
-        own = np.array([KINDS.index(self.kind), self.n_rows], np.int64)
-        return {**super().arrays(), **self.ahead.arrays(), "rows": own}
-
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged.
-
-        A snapshot of a bundle with other horizons does without its forecasts of later slots: they
-        are unknown until some more values have come.
-        """
-        fresh = self.ahead.arrays()
-        if any(name not in arrays or arrays[name].shape != a.shape for name, a in fresh.items()):
-            arrays = {**arrays, **fresh}
-        require_same(arrays, self.arrays())
-        kind, n_rows = arrays["rows"].tolist()
-        if not (0 <= kind < len(KINDS) and n_rows >= 0):
-            raise SnapshotError("the snapshot's rows of a sensor are damaged; start without it.")
-        super().load(arrays)
-        self.ahead.load(arrays)
-        self.kind, self.n_rows = KINDS[kind], n_rows
 
 
 class _All(NamedTuple):

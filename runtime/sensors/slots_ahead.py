@@ -21,8 +21,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
-from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES
-from edgefold.runtime.sensors.forecasts import NO_SEASON, Path
+from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES, NO_SEASON
+from edgefold.runtime.sensors.forecasts import Path
 from edgefold.runtime.stream.named_states import NamedStates
 
 ARRAYS = ("means", "quantiles")
@@ -100,24 +100,23 @@ class SlotsAhead:
         place_of = {self.season or NO_SEASON: n} | dict(zip(self._horizons, range(n), strict=True))
         slots = np.array(sorted(place_of))
         places = [place_of[slot] for slot in slots.tolist()]
-        unbounded = states.present(UNBOUNDED)
-        made = np.column_stack(known) if unbounded is None else unbounded[0].astype(np.float64)
+        held, made = states.present(), np.column_stack(known)
+        if UNBOUNDED in held:
+            made = held[UNBOUNDED][0].astype(np.float64)
         ahead = np.arange(1, max(horizon, slots[-1]) + 1)
-        held, values = states.present(SHAPE), states.present(VALUES)
-        if held is None or values is None:  # a bundle of before
-            weights, values = np.zeros((len(slots), 4)), np.zeros(1)
-        else:
-            weights = held[0][[max(place - 1, 0) for place in places]]
+        weights = np.zeros((len(slots), 4))  # of a bundle before: no shape
+        if SHAPE in held:
+            weights = held[SHAPE][0][[max(place - 1, 0) for place in places]]
         if self.season:  # whole seasons ahead, persistence has the season's phase
             weights[slots % self.season == 0, 0] = 0.0
         at, known_at = np.log(ahead), np.log(slots)
         weights = np.stack([np.interp(at, known_at, of) for of in weights.T])
-        base = shape_ahead(values.ravel(), n_points, self.season, ahead, weights)
+        base = shape_ahead(held[VALUES].ravel(), n_points, self.season, ahead, weights)
         above = made[places] - base[slots - 1, None]
         joined = np.stack([np.interp(at[:horizon], known_at, of) for of in above.T], 1)
         path = base[:horizon, None] + joined
-        if (bounds := states.present(BOUNDS)) is not None:
-            path = path.clip(*bounds[0].tolist())
+        if BOUNDS in held:
+            path = path.clip(*held[BOUNDS][0].tolist())
         return Path(path[:, 0], path[:, 1:])
 
     def arrays(self) -> dict[str, Array]:

@@ -173,15 +173,12 @@ class NamedStates:
         finally:
             self.settle()
 
-    def present(self, name: str) -> Array | None:
-        """Return a tensor of the present state, which the next row of its sensor overwrites.
-
-        None if the bundle's state has no tensor of this name.
-        """
+    def present(self) -> dict[str, Array]:
+        """Return the tensors of the present state; the next row of its sensor overwrites them."""
         self.settle()
         self._hold()
         assert self._present is not None and self._slots is not None
-        return self._slots.state(self._present).get(name)
+        return self._slots.state(self._present)
 
     def settle(self) -> None:
         """End what an interrupted call has begun: finish it, or put the state back."""

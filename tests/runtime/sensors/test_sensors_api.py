@@ -241,7 +241,10 @@ def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
     sensors: Sensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(sensors, signal(200))
-    monkeypatch.setattr(NamedStates, "present", lambda states, name: None)
+    present = NamedStates.present
+    monkeypatch.setattr(
+        NamedStates, "present", lambda states: {"values": present(states)["values"]}
+    )
     path = sensors.path(24)
     part = math.log(20 / 16) / math.log(24 / 16)
     expected = path.mean[15] + part * (path.mean[23] - path.mean[15])
@@ -291,8 +294,7 @@ def test_forecasts_respect_a_limit_that_the_sensor_has_shown(sensors: Sensors) -
         sun = max(0.0, math.sin(2 * math.pi * i / 24))
         sensors.step(START + i * HOUR, 100.0 * sun * draw.uniform(0.1, 1.0))
     states, path = sensors._all.states, sensors.path(48)
-    made = states.present("limits_without")
-    assert made is not None and made.min() < -1  # as it would be without limits
+    assert states.present()["limits_without"].min() < -1  # as it would be without limits
     assert path.quantiles.min() >= -1e-3 and path.mean.min() >= -1e-3
     for horizon in sensors.horizons:
         assert min(sensors.ahead(horizon).quantiles.values()) >= -1e-3

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-NO_SEASON = 64
-"""Longest horizon, in slots, of a stream without a season."""
+from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
 
 
 @dataclass(frozen=True, slots=True)
