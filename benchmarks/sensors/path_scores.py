@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sensors.sensors_scores import LEVELS, geometric_mean, quantiles_at
+from benchmarks.sensors.sensors_scores import LEVELS, geometric_mean, quantile_loss, quantiles_at
 from edgefold.runtime.arrays import FloatArray
 
 ROWS = (1, 4, 16, 24, 48)
@@ -129,8 +129,8 @@ def task_record(every: Sequence[Paths], scales: Sequence[float]) -> dict[str, An
     }
     loss, size, mase = np.zeros(len(DECILES)), 0.0, []
     for paths, scale in zip(every, scales, strict=True):
-        away = paths.values[..., None] - quantiles_at(DECILES, paths.quantiles)
-        loss += np.nansum(2 * np.maximum(DECILES * away, (DECILES - 1) * away), (0, 1))
+        deciles = quantiles_at(DECILES, paths.quantiles)
+        loss += np.nansum(quantile_loss(paths.values, deciles, DECILES), (0, 1))
         size += float(np.nansum(abs(paths.values)))
         errors = np.nanmean(abs(paths.values - paths.quantiles[..., MEDIAN]), 1) / scale
         mase.append(errors.mean())

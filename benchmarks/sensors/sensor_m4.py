@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import Record, Requirement, arguments, at_most, conditions, finish, progress
-from benchmarks.sensors.sensors_scores import geometric_mean, quantiles_at
+from benchmarks.sensors.sensors_scores import geometric_mean, quantile_loss, quantiles_at
 from benchmarks.tables import as_text
 from edgefold.runtime import Sensors
 from edgefold.runtime.arrays import FloatArray
@@ -79,8 +79,7 @@ def score(sensors: Sensors, name: str, levels: Sequence[float]) -> OneSeries:
 
 def crps_of(quantiles: FloatArray, value: float) -> float:
     """Return twice the mean pinball loss of quantiles (100,) at `MASSES`."""
-    away = value - quantiles
-    return float(np.mean(2 * np.maximum(MASSES * away, (MASSES - 1) * away)))
+    return float(np.mean(quantile_loss(np.array(value), quantiles, MASSES)))
 
 
 def published(path: Path) -> dict[str, dict[str, tuple[float, float]]]:

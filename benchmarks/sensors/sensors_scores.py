@@ -78,9 +78,14 @@ def first_scored(n_rows: int, season: int) -> int:
 
 def crps(values: FloatArray, quantiles: FloatArray) -> FloatArray:
     """Twice the mean pinball loss of quantiles (n, 7) beside values (n,): (n,)."""
-    below = values[:, None] - quantiles
-    levels = np.array(LEVELS)
-    return 2 * np.maximum(levels * below, (levels - 1) * below).mean(1)  # type: ignore[no-any-return]
+    return quantile_loss(values, quantiles, np.array(LEVELS)).mean(1)  # type: ignore[no-any-return]
+
+
+def quantile_loss(values: FloatArray, quantiles: FloatArray, levels: FloatArray) -> FloatArray:
+    """Twice the pinball loss of quantiles (..., Q) at levels (Q,) beside values (...): (..., Q)."""
+    away = values[..., None] - quantiles
+    loss: FloatArray = 2 * np.maximum(levels * away, (levels - 1) * away)
+    return loss
 
 
 def floored(log_density: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from benchmarks.sensors.sensors_scores import Z, quantiles_at
 
 
 def test_the_crps_of_a_normal_is_that_of_its_formula() -> None:
-    """Of N(0, 1) at 0 it is (sqrt(2) - 1) / sqrt(pi) = 0.2337; 100 levels leave it to 1 %."""
+    """The CRPS of N(0, 1) at 0 is (sqrt(2) - 1) / sqrt(pi) = 0.2337; 100 levels find it to 1 %."""
     assert crps_of(quantiles_at(MASSES, Z), 0.0) == pytest.approx(0.2337, rel=0.01)
     assert crps_of(np.full(len(MASSES), 3.0), 5.0) == pytest.approx(2.0)
 
