@@ -10,11 +10,12 @@ be a limit of a side:
                that swings freely is seldom at its extreme
     zero       if the sensor came near to it several times and never crossed it
 
-At the extreme is what lies within a tenth of a scale; beside it what lies within two, and the next
-larger value, which may be farther if values come in steps. A value beyond a limit by more than a
-tenth of a scale takes it away, until there is as much evidence again. An extreme that was not met
-for long, such as a false value of years ago, is given up for the value at hand, which falls to the
-next extreme within some rows.
+A spread is the mean change from slot to slot, by day and by night, unlike the scale of the stream,
+which follows a quiet night. At the extreme is what lies within a tenth of a spread; beside it what
+lies within two, and the next larger value, which may be farther if values come in steps. A value
+beyond a limit by more than a tenth of a spread takes it away, until there is as much evidence again.
+An extreme that was not met for long, such as a false value of years ago, is given up for the value
+at hand, which falls to the next extreme within some rows.
 
 Letters of shapes: B streams, of which column 0 is the lower side and column 1 the upper one.
 """
@@ -30,7 +31,10 @@ from edgefold.train.models.sensors.slot import Slot
 N_VISITS, N_AT = 5.0, 20.0
 """Number of times that a sensor must have come to a limit, and of values at an extreme."""
 NEAR, BESIDE = 0.1, 2.0
-"""Distances, in scales, that are at a value, and beside it."""
+"""Distances, in spreads, that are at a value, and beside it."""
+MEMORY, JUMP, FEW = 0.998, 20.0, 30.0
+"""Weight of older changes in the spread; and how many spreads a change counts for at most, once there
+are a few."""
 FORGOTTEN = 4096.0
 """Number of measured values after which an extreme that was not met is given up."""
 NONE = 1e30
@@ -42,6 +46,8 @@ def initial_limits(n_streams: int) -> State:
     """Return the state of n_streams streams that have seen no value."""
     zeros = torch.zeros(n_streams, 2)
     return {
+        "change": torch.zeros(n_streams, 1),
+        "weight": torch.zeros(n_streams, 1),
         "extreme": torch.full((n_streams, 2), NONE),
         "next": torch.full((n_streams, 2), NONE),
         "visits": zeros,
@@ -53,22 +59,32 @@ def initial_limits(n_streams: int) -> State:
     }
 
 
-def learned(state: State, slot: Slot, scale: Tensor) -> State:
+def learned(state: State, slot: Slot) -> State:
     """Return what a slot teaches; `bounds` (B, 2) are the limits, beyond all values where none is.
 
-    A missing slot teaches nothing. `scale` (B, 1) is that of the stream after the slot.
+    A missing slot teaches nothing.
     """
-    sides, near, came = scale.new_tensor(SIDES), NEAR * scale, slot.measured
+    came, known = slot.measured, slot.measured * slot.started
+    spread = state["change"] / state["weight"].clamp(min=1.0)
+    most = torch.where(state["weight"] >= FEW, JUMP * spread, NONE)
+    change = torch.minimum((slot.value - slot.newest).abs(), most)
+    forget = 1 - (1 - MEMORY) * known
+    total = forget * state["change"] + known * change
+    weight = forget * state["weight"] + known
+    spread = total / weight.clamp(min=1.0)
+    sides, near = spread.new_tensor(SIDES), NEAR * spread
     value, before, extreme = slot.value * sides, slot.newest * sides, state["extreme"]
     is_new = ((value < extreme - near) | (state["age"] >= FORGOTTEN)).float() * came
     is_kept = 1 - is_new
     is_at = (value <= extreme + near).float() * came * is_kept
     is_other = came * is_kept * (1 - is_at)
     following = torch.where(is_other > 0, torch.minimum(state["next"], value), state["next"])
-    is_beside = is_other * (value <= torch.maximum(following, extreme + BESIDE * scale))
+    is_beside = is_other * (value <= torch.maximum(following, extreme + BESIDE * spread))
     is_near, was_near = ((of >= 0) & (of <= near) for of in (value, before))
     visits_zero = state["visits_zero"] + (is_near & ~was_near) * came
     found = {
+        "change": total,
+        "weight": weight,
         "extreme": torch.where(
             is_new > 0, value, torch.where(is_at > 0, torch.minimum(extreme, value), extreme)
         ),

@@ -151,7 +151,7 @@ class Sensors(StreamingModel):
         quantiles = ahead.exact(quantiles, levels, coming.likely)
         floor_mean = coming.mixture.middle()[:, 0]
         kept, later_means, later = self._later(state, written, row)
-        found = limits.learned(part(state, LIMITS), row.slot, written["scale"])
+        found = limits.learned(part(state, LIMITS), row.slot)
         means = torch.cat([floor_mean + moved.sum(-1, keepdim=True), later_means], 1)
         unbounded = torch.cat([means[..., None], torch.cat([quantiles[:, None], later], 1)], -1)
         means, bands = limits.within(unbounded, found["bounds"]).split([1, len(levels)], -1)

@@ -18,7 +18,7 @@ RANDOM = np.random.default_rng
 def bounds_after(*parts: Values) -> list[tuple[float | None, float | None]]:
     """Return the bounds of one sensor after each part of its values; None where there is none.
 
-    Its scale is 1. NaN is a missing value, for which the one before stands in.
+    NaN is a missing value, for which the one before stands in.
     """
     own, newest = limits.initial_limits(1), 0.0
     found = list[tuple[float | None, float | None]]()
@@ -26,7 +26,7 @@ def bounds_after(*parts: Values) -> list[tuple[float | None, float | None]]:
         for value in part:
             is_there = value == value
             value = value if is_there else newest
-            own = limits.learned(own, slot_of(value, newest, is_there), torch.ones(1, 1))
+            own = limits.learned(own, slot_of(value, newest, is_there))
             newest = value
         low, high = own["bounds"][0].tolist()
         found.append((low if low > -limits.NONE else None, high if high < limits.NONE else None))
