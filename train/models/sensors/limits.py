@@ -13,9 +13,9 @@ be a limit of a side:
 A spread is the mean change from slot to slot, by day and by night, unlike the scale of the stream,
 which follows a quiet night. At the extreme is what lies within a tenth of a spread; beside it what
 lies within two, and the next larger value, which may be farther if values come in steps. A value
-beyond a limit by more than a tenth of a spread takes it away, until there is as much evidence again.
-An extreme that was not met for long, such as a false value of years ago, is given up for the value
-at hand, which falls to the next extreme within some rows.
+beyond a limit by more than a tenth of a spread takes it away, until there is as much evidence
+again. An extreme that was not met for long, such as a false value of years ago, is given up for the
+value at hand, which falls to the next extreme within some rows.
 
 Letters of shapes: B streams, of which column 0 is the lower side and column 1 the upper one.
 """
@@ -33,8 +33,8 @@ N_VISITS, N_AT = 5.0, 20.0
 NEAR, BESIDE = 0.1, 2.0
 """Distances, in spreads, that are at a value, and beside it."""
 MEMORY, JUMP, FEW = 0.998, 20.0, 30.0
-"""Weight of older changes in the spread; and how many spreads a change counts for at most, once there
-are a few."""
+"""Weight of older changes in the spread; how many spreads a change counts for at most, and the
+number of changes from which on it does."""
 FORGOTTEN = 4096.0
 """Number of measured values after which an extreme that was not met is given up."""
 NONE = 1e30
