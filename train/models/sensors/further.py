@@ -177,7 +177,7 @@ class Further:
         each = torch.cat([past.simple[..., :2], trends, fitted, *_climates(values, slot)], -1)
         each = bank.finite(each, newest)
         error = _error(state, scale)
-        weight = (-POWER * torch.log(error / scale)).softmax(-1)
+        weight = (-POWER * torch.log(error)).softmax(-1)
         widths, shares = scale.new_tensor(WIDTHS), scale.new_tensor(SHARES)
         mixture = Mixture(
             each.repeat_interleave(len(WIDTHS), -1),
@@ -226,8 +226,10 @@ def of_fitted(past: Past) -> tuple[Tensor, Tensor]:
 
 def _error(state: State, scale: Tensor) -> Tensor:
     """Return each expert's mean absolute error, (B, R, K), bounded below in scales (B, 1, 1)."""
-    error = state["total"] / (scale * state["weight"].clamp(min=1.0))
-    return scale * torch.where(state["weight"] > 0, error, FIRST_ERROR).clamp(min=LEAST_ERROR)
+    # In the unit of the values: beside a tiny scale, the error of one that is no value overflows.
+    error = state["total"] / state["weight"].clamp(min=1.0)
+    error = torch.where(state["weight"] > 0, error, FIRST_ERROR * scale)
+    return torch.maximum(error, LEAST_ERROR * scale)
 
 
 def _climates(values: Tensor, slot: Slot) -> list[Tensor]:
