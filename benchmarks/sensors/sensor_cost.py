@@ -126,7 +126,7 @@ def around_us(longest: int) -> float:
         began_ns = time.perf_counter_ns()
         sensor.rows(300.0 * row, value, dated=True)
         sensor.commit()
-        watch.see(value, 0.5, quantiles, -1.0, 0)
+        watch.see(value, 0.5, quantiles, -1.0, 0, value, sensor.place)
         taken.append(time.perf_counter_ns() - began_ns)
     return float(np.median(taken) / 1000)
 

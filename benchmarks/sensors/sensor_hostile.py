@@ -21,6 +21,7 @@ from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import usual_of
 from edgefold.runtime.sensors.alarms.alarms import AlarmVerdict, Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
@@ -66,8 +67,9 @@ class Sensor:
         quantiles = told["quantiles"].ravel().tolist()
         p_value, log_density = told["p_value"].item(), told["log_density"].item()
         self.errors.append(abs(value - quantiles[len(quantiles) // 2]))
+        usual, place = usual_of(told), self.feed.place
         return {
-            rate: watch.see(value, p_value, quantiles, log_density, len(x) - 1)
+            rate: watch.see(value, p_value, quantiles, log_density, len(x) - 1, usual, place)
             for rate, watch in self.watches.items()
         }
 

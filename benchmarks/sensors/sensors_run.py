@@ -23,6 +23,7 @@ from edgefold.runtime import Stream
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.predictions import SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import usual_of
 from edgefold.runtime.rows.dates import is_date, parse_date
 from edgefold.runtime.sensors.alarms.alarms import Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
@@ -162,7 +163,10 @@ def follow(stream: Stream, series: SensorFile, rate: float = 1e-4) -> Followed:
         slot += len(x)
         one = {name: np.array(told[name], np.float64).ravel() for name in OF_THE_ROW}
         p_value, log_density = float(one["p_value"][0]), float(one["log_density"][0])
-        verdict = watch.see(value, p_value, one["quantiles"].tolist(), log_density, len(x) - 1)
+        verdict = watch.see(
+            *(value, p_value, one["quantiles"].tolist(), log_density),
+            *(len(x) - 1, usual_of(told), feed.place),
+        )
         events.append(verdict.event)
         ahead.append(np.array(told["ahead_quantiles"], np.float32)[0])
         ahead_mean.append(np.array(told["ahead_mean"], np.float32)[0])

@@ -6,6 +6,7 @@ missing has no value. The general model of sensors makes these predictions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,6 +25,11 @@ NO_SEASON = 64
 def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
     """Return the column names of a slot's forecast: mean, and a name such as q05 for each level."""
     return ("mean", *level_names(levels))
+
+
+def usual_of(tensors: Mapping[str, Any]) -> float:
+    """Return the number in the tensor `usual` of one stream; NaN if the model gives none."""
+    return float(tensors["usual"].item()) if "usual" in tensors else math.nan
 
 
 def is_scored(log_density: float, p_value: float) -> bool:
@@ -50,6 +56,9 @@ class SensorForecast(PredictionKind):
     Two tensors belong to later slots: `ahead_mean` (..., H + 1) and `ahead_quantiles`
     (..., H + 1, Q). The first H are the slots `horizons` ahead, the last is one season ahead.
 
+    A model with `tells_usual` adds `usual` (..., 1): the mean of the last seasons at the phase of
+    the present slot, which means nothing for a sensor without a season.
+
     All values are in the units of the sensor: the model has no scaling. If a slot has no value or
     no forecast, `log_density` is 0 and `p_value` is 1.
 
@@ -57,11 +66,13 @@ class SensorForecast(PredictionKind):
         levels: Q rising numbers between 0 and 1.
         horizons: H rising numbers of slots, which begin with 1.
         longest_season: The length in slots of the longest season that is used.
+        tells_usual: Whether the model gives the tensor `usual`; older bundles do not.
     """
 
     levels: tuple[float, ...] = SENSOR_LEVELS
     horizons: tuple[int, ...] = (1, 4, 16)
     longest_season: int = 1440
+    tells_usual: bool = False
     name: ClassVar[str] = "sensor-forecast"
 
     def __post_init__(self) -> None:
@@ -89,6 +100,8 @@ class SensorForecast(PredictionKind):
             "ahead_mean": (n_ahead,),
             "ahead_quantiles": (n_ahead, n_levels),
         }
+        if self.tells_usual:
+            shapes["usual"] = (1,)
         return tuple(PredictionTensor(name, shape, "none") for name, shape in shapes.items())
 
     def center(self, prediction: Mapping[str, Any]) -> Any:

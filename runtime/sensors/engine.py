@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.kept_arrays import as_part, part_of, require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
-from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES, is_scored
+from edgefold.runtime.predictions.sensor_forecast import (
+    FIRST_SLOTS,
+    FIRST_VALUES,
+    is_scored,
+    usual_of,
+)
 from edgefold.runtime.sensors.alarms.alarms import RATE, Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.score_counts import ScoreCounts
@@ -46,6 +51,8 @@ class ScoredRow:
         season: The season's length in slots (usual times between rows); 0 if none is known.
         alarm: Whether the row is an alarm.
         event: The name of what happens to the sensor, such as "stuck"; empty for nothing.
+        n_since: How many rows before this one the event began.
+        size: The size of an event that lasts; else 0 (`edgefold.runtime.sensors.alarms.lasting`).
     """
 
     time: float
@@ -59,6 +66,8 @@ class ScoredRow:
     season: int
     alarm: bool
     event: str
+    n_since: int
+    size: float
 
     @property
     def is_scored(self) -> bool:
@@ -162,7 +171,8 @@ class SensorEngine:
         quantiles = tensors["quantiles"].ravel().tolist()
         log_density, p_value = tensors["log_density"].item(), tensors["p_value"].item()
         watch, scores = self._watch.copy(), self.scores.copy()
-        verdict = watch.see(value, p_value, quantiles, log_density, n_missing)
+        usual, place = usual_of(tensors), self.feed.place
+        verdict = watch.see(value, p_value, quantiles, log_density, n_missing, usual, place)
         is_known = is_usual
         if value == value:
             is_known = is_scored(log_density, p_value)
@@ -173,7 +183,7 @@ class SensorEngine:
         self._changed = _Changed(self.feed.prepared(), watch, scores, ahead)
         return ScoredRow(
             *(time, value, is_known, tensors["mean"].item(), quantiles, log_density, p_value),
-            *(n_missing, season, verdict.alarm, verdict.event),
+            *(n_missing, season, *verdict),
         )
 
     def finish(self) -> None:

@@ -222,7 +222,7 @@ def _rows(take: Take, table: _Table, progress: Progress | None) -> Iterator[Scor
 
 
 def _refused(value: float) -> ScoredRow:
-    return ScoredRow(math.nan, value, False, math.nan, [], 0.0, 1.0, 0, 0, False, REFUSED)
+    return ScoredRow(math.nan, value, False, math.nan, [], 0.0, 1.0, 0, 0, False, REFUSED, 0, 0.0)
 
 
 @dataclass

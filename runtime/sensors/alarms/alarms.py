@@ -30,6 +30,7 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
 from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
+from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
 from edgefold.runtime.sensors.alarms.tail_probability import Tail
 
 RATE = 1e-4
@@ -64,10 +65,14 @@ class AlarmVerdict(NamedTuple):
         event: "", "value", "level shift", "stuck", "noisy" or "gap". Some events also come without
             an alarm: "level shift" after a value that was alarmed, and "stuck" and "noisy" as long
             as they last.
+        n_since: How many rows before this one the event began; 0 if with this row.
+        size: The size of an event that lasts, as `lasting` of this package measures it; else 0.
     """
 
     alarm: bool
     event: str
+    n_since: int = 0
+    size: float = 0.0
 
 
 QUIET = AlarmVerdict(False, "")
@@ -115,6 +120,8 @@ class Watch(KeptNumbers):
         quantiles: Sequence[float] | FloatArray,
         log_density: float,
         n_missing: int = 0,
+        usual: float = math.nan,
+        place: SlotPlace = NOWHERE,
     ) -> AlarmVerdict:
         """Decide whether the next row is an alarm, and learn from it.
 
@@ -125,6 +132,8 @@ class Watch(KeptNumbers):
             log_density: The forecast log density of the value; 0, with a p-value of 1, if nothing
                 was forecast.
             n_missing: The number of missing rows (slots without a row) just before this row.
+            usual: The mean of the last seasons at the phase of this row; NaN if it is not known.
+            place: Where the row stands in the season and the day.
         """
         if not math.isfinite(value):
             return QUIET

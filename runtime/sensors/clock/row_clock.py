@@ -19,7 +19,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.rows.csv_fields import Clock
-from edgefold.runtime.sensors.clock.seasons import Seasons
+from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
+from edgefold.runtime.sensors.clock.seasons import DAY, LEAST, Seasons
 from edgefold.runtime.sensors.clock.slot_clock import CHANGED, SlotClock
 from edgefold.runtime.series.durations import elapsed
 
@@ -55,6 +56,7 @@ class SensorFeed:
     Attributes:
         notes: Sentences for the user about what the last committed row changed: gaps, pace, season.
         n_missing: The number of missing slots before the row that `rows` accepted last.
+        place: Where that row stands in the season and the day.
     """
 
     def __init__(self, longest_season: int):
@@ -64,6 +66,7 @@ class SensorFeed:
         self._told_pace = math.nan
         self.notes: tuple[str, ...] = ()
         self.n_missing = 0
+        self.place = NOWHERE
 
     @property
     def season(self) -> int:
@@ -122,6 +125,7 @@ class SensorFeed:
         if n_missing > MOST_MISSING:
             n_missing, slip = _passed(n_missing + slip, length), 0
         self.n_missing = n_slots - 1
+        self.place = self._place(time, dated, length, n_missing + slip)
         self._pending = _Pending(time, value, n_slots, n_missing, slip, kind)
         measured = value == value
         number = value if measured else 0.0
@@ -135,6 +139,15 @@ class SensorFeed:
             x[:, 3] = (seasons.phase(1) + np.arange(n_missing + 1)) % length
             x[-1, 3] = (x[-1, 3] + slip) % length
         return x
+
+    def _place(self, time: float, dated: bool, season: int, n_passed: int) -> SlotPlace:
+        """Return the place of a row that comes `n_passed` slots after the next slot."""
+        clock = self._clock
+        if dated and clock.is_known and not clock.is_irregular:
+            n_day = round(DAY / clock.pace)
+            if n_day >= LEAST:
+                return SlotPlace(season, n_day, math.floor(time * n_day / DAY + 0.5))
+        return SlotPlace(season, season, self._seasons.count(1) + n_passed)
 
     def commit(self) -> None:
         """Keep the row that `rows` accepted last, and learn pace and season from it."""

@@ -99,7 +99,11 @@ class Seasons:
 
     def phase(self, n_slots: int) -> int:
         """Return the phase, in slots from 0, of the slot `n_slots` after the newest one."""
-        return (self.n - 1 + n_slots + self._offset) % self.season.length
+        return self.count(n_slots) % self.season.length
+
+    def count(self, n_slots: int) -> int:
+        """Return the number of the slot `n_slots` after the newest one; it has the slot's phase."""
+        return self.n - 1 + n_slots + self._offset
 
     def slip(self, time: float, n_slots: int) -> int:
         """Return how many slots the calendar's phase at a time is ahead of the phase by counting.

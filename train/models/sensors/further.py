@@ -61,6 +61,8 @@ a season where there is none."""
 LEAST_HALF = 4.0
 SHAPE = (0, 1, 5, 6)
 """Experts whose weights a path reads: persistence, the season before, and both climates."""
+CLIMATE = 5
+"""The expert that is the mean of 8 seasons."""
 N_WAITING = 128
 """Most forecasts of a season ahead that wait: of longer seasons every second, third... slot's."""
 
@@ -80,6 +82,11 @@ class Matured:
     band: Tensor
     known: Tensor
     stride: Tensor
+
+    @property
+    def usual(self) -> Tensor:
+        """Return the mean of the last seasons at the slot's phase, (B, 1)."""
+        return self.forecast[:, 0, CLIMATE : CLIMATE + 1]
 
 
 class Further:
@@ -132,12 +139,11 @@ class Further:
     def learned(self, state: State, row: Matured, past: Past, slot: Slot) -> State:
         """Return what the stream learns from a slot; queues and forecasts are not in it."""
         scale, known = slot.scale[..., None], row.known
-        usual = _error(state, scale)[..., :1]
-        fitted = bank.least_squares(state, *of_fitted(past), slot, known, usual, FORGET)
+        usual = _error(state, scale)
+        fitted = bank.least_squares(state, *of_fitted(past), slot, known, usual[..., :1], FORGET)
         value, root = slot.value[..., None], torch.sqrt(slot.horizon.float())
         rate = (RATE * row.stride / root).clamp(max=MOST_RATE) * known
-        bound = ERROR_BOUND * _error(state, scale)
-        error = torch.minimum((value - row.forecast).abs(), bound)
+        error = torch.minimum((value - row.forecast).abs(), ERROR_BOUND * usual)
         low, middle, high = row.band.split(1, -1)
         side = torch.where(value > middle, high - middle, middle - low)
         outside = ((value - middle).abs() > state["factor"] * side).float()

@@ -101,7 +101,7 @@ class Sensors(StreamingModel):
         super().__init__()
         self.config: SensorsConfig = config or SensorsConfig()
         require_sizes(self.config)
-        self.prediction = SensorForecast(SENSOR_LEVELS, HORIZONS, self.config.longest)
+        self.prediction = SensorForecast(SENSOR_LEVELS, HORIZONS, self.config.longest, True)
         self.floor = Floor(self.config.longest, self.config.values, HORIZONS[-1])
         self.further = Further(HORIZONS[1:])
         waiting = Ring(1, slot=f"{FURTHER}waiting_slot")
@@ -150,7 +150,7 @@ class Sensors(StreamingModel):
         moved = (quantiles[:, MIDDLE] - middle) * x.new_tensor(MIDDLE_WEIGHTS)
         quantiles = ahead.exact(quantiles, levels, coming.likely)
         floor_mean = coming.mixture.middle()[:, 0]
-        kept, later_means, later = self._later(state, written, row)
+        kept, usual, later_means, later = self._later(state, written, row)
         found = limits.learned(part(state, LIMITS), row.slot)
         means = torch.cat([floor_mean + moved.sum(-1, keepdim=True), later_means], 1)
         unbounded = torch.cat([means[..., None], torch.cat([quantiles[:, None], later], 1)], -1)
@@ -164,6 +164,7 @@ class Sensors(StreamingModel):
             "floor": torch.cat([state["floor_mean"], *of_floor], -1),
             "ahead_mean": means[..., 0],
             "ahead_quantiles": bands,
+            "usual": usual,
         }
         return written | {
             **{FURTHER + name: tensor for name, tensor in kept.items()},
@@ -180,7 +181,9 @@ class Sensors(StreamingModel):
             "portfolio": weights,
         }, answer
 
-    def _later(self, state: State, written: State, row: Scored) -> tuple[State, Tensor, Tensor]:
+    def _later(
+        self, state: State, written: State, row: Scored
+    ) -> tuple[State, Tensor, Tensor, Tensor]:
         """Learn from a row how forecasts of it held, and forecast the slots further ahead.
 
         Args:
@@ -189,8 +192,8 @@ class Sensors(StreamingModel):
             row: The row.
 
         Returns:
-            What is kept of it, and the means (B, R) and quantiles (B, R, Q) of the slots at the
-            horizons behind the first.
+            What is kept of it, the value that seasons make usual for it (B, 1), and the means
+            (B, R) and quantiles (B, R, Q) of the slots at the horizons behind the first.
         """
         own, slot, scale = part(state, FURTHER), row.slot.ahead(HORIZONS[1:]), written["scale"]
         then, past = past_of(*read_values(state["values"], slot), slot, scale)
@@ -202,7 +205,7 @@ class Sensors(StreamingModel):
             learned, seasonal, past, state["values"], slot, scale
         )
         kept = learned | self.further.kept(own, each, weights, quantiles, slot)
-        return kept, means, banded(quantiles, learned["factor"])
+        return kept, matured.usual, means, banded(quantiles, learned["factor"])
 
     @torch.no_grad()
     def watched(self, rows: Tensor) -> WatchedStreams:
