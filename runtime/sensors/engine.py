@@ -34,6 +34,12 @@ WATCH = "watch_"
 """The prefix that a snapshot puts before the names of the arrays of a `Watch`."""
 
 
+def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a sensor's snapshot as this version keeps them (`Watch.converted`)."""
+    watch = part_of(arrays, WATCH)
+    return {**arrays, **(as_part(Watch.converted(watch), WATCH) if "watch" in watch else {})}
+
+
 @dataclass(slots=True)
 class ScoredRow:
     """Holds a row with the forecast that was made before its value was seen.
@@ -203,6 +209,7 @@ class SensorEngine:
         Raises:
             SnapshotError: Arrays are missing or damaged.
         """
+        arrays = converted(arrays)
         require_same(arrays, self.arrays())
         scores = ScoreCounts.from_array(arrays["tally"])
         watch = Watch(self.rate)

@@ -11,7 +11,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
+from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine, converted
 from edgefold.runtime.sensors.slots_ahead import SlotsAhead
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, seconds_of
 from edgefold.runtime.stream.named_states import NamedStates
@@ -74,7 +74,7 @@ class TimedEngine(SensorEngine):
         A snapshot of a bundle with other horizons does without its forecasts of later slots: they
         are unknown until some more values have come.
         """
-        fresh = self.ahead.arrays()
+        arrays, fresh = converted(arrays), self.ahead.arrays()
         if any(name not in arrays or arrays[name].shape != a.shape for name, a in fresh.items()):
             arrays = {**arrays, **fresh}
         require_same(arrays, self.arrays())

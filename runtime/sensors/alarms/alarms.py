@@ -4,7 +4,8 @@
     level shift  the values after an alarmed value stay at its level; or several values in sequence
                  are unexpected on the same side. Then the new level is learned, not alarmed
     stuck        equal values for longer than the sensor's own history explains
-    noisy        the forecast errors are far larger than usual, for about 15 rows
+    drift, rhythm, quiet, noisy
+                 what lasts over many rows, which `lasting` of this package finds
     gap          slots are missing for longer than the sensor's own history explains
 
 Each event is found by a number whose tail is learned (`tail_probability` and `run_lengths` of this
@@ -28,6 +29,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
+from edgefold.runtime.sensors.alarms.lasting import N_FIRST as LASTING_FIRST
+from edgefold.runtime.sensors.alarms.lasting import SIGNS, Lasting
 from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
@@ -35,11 +38,11 @@ from edgefold.runtime.sensors.alarms.tail_probability import Tail
 
 RATE = 1e-4
 """The share of rows that may be false alarms, if the user states none."""
-PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "noise": 0.5, "run": 0.1}
-"""Maps each test that can alarm a row to the part of the stated rate that it may use. The parts add
-up to more than 1, because two tests often alarm the same row, and learned tails err to the safe
-side. Rows with errors to one side, or with noise, come in groups of which one row is alarmed, so
-their parts may be larger."""
+PARTS = {"error": 0.9, "surprise": 0.7, "side": 0.4, "run": 0.1, "lasting": 0.3}
+"""Maps each test that can alarm a row to the part of the stated rate that it may use, and of what
+lasts each sum. The parts add up to more than 1, because two tests often alarm the same row, and
+learned tails err to the safe side. Rows with errors to one side come in groups of which one row is
+alarmed, so their part may be larger."""
 N_FIRST = 60
 """The number of rows that are scored before the first alarm."""
 GUARD, GUARD_BOUNDS = 0.3, (-3.6, 1.5)
@@ -49,12 +52,14 @@ number that came."""
 INCIDENT, LEARNING = 5, 30
 """The number of rows in which a level shift must show, and the number of rows in which the model
 then learns the new level without alarm."""
-SIDE_MEMORY, NOISE_MEMORY, NOISE_BOUND, USUAL_RATE = 0.7, 0.93, 4.0, 0.002
+SIDE_MEMORY = 0.7
 LEAST_SURPRISE, SURPRISE_BOUND = 4.0, 5.0
 """Bounds of a surprise, which is -log(p-value). A large error is alarmed only if its surprise is at
 least 4 (p < 0.018), because a wide forecast has said that it may be wrong. In the sum of surprises
 to one side, a surprise counts as at most 5."""
 LEAST_P, LARGEST = 1e-12, 1e100
+N_OLDER = 12
+"""The number of a watch's own numbers in a snapshot of an older version."""
 
 
 class AlarmVerdict(NamedTuple):
@@ -62,9 +67,9 @@ class AlarmVerdict(NamedTuple):
 
     Attributes:
         alarm: Whether the row is an alarm; True once for each incident.
-        event: "", "value", "level shift", "stuck", "noisy" or "gap". Some events also come without
-            an alarm: "level shift" after a value that was alarmed, and "stuck" and "noisy" as long
-            as they last.
+        event: "", "value", "level shift", "stuck", "gap", "drift", "rhythm", "quiet" or "noisy".
+            Some events also come without an alarm: "level shift" after a value that was alarmed,
+            and "stuck" and what lasts for as long as they go on.
         n_since: How many rows before this one the event began; 0 if with this row.
         size: The size of an event that lasts, as `lasting` of this package measures it; else 0.
     """
@@ -76,9 +81,7 @@ class AlarmVerdict(NamedTuple):
 
 
 QUIET = AlarmVerdict(False, "")
-ALARMS = {
-    name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "noisy", "gap")
-}
+ALARMS = {name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "gap")}
 NAMED = {name: AlarmVerdict(False, name) for name in ALARMS}
 
 
@@ -90,28 +93,25 @@ class Watch(KeptNumbers):
     """
 
     KEPT = (
-        *("_n", "_guard", "_balance", "_usual", "_noise_size", "_age", "_learning", "_middle"),
-        *("_sign", "_stayed", "_is_noisy", "_is_stuck"),
+        *("_n", "_guard", "_balance", "_age", "_learning", "_middle"),
+        *("_sign", "_stayed", "_is_stuck", "_lasts", "_n_calm"),
     )
-    PARTS = ("_error", "_surprise", "_side", "_noise", "_habits", "_gaps")
+    PARTS = ("_error", "_surprise", "_side", "_habits", "_gaps", "_lasting")
 
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:
             raise ValueError(f"rate is {rate}, must be above 0 and at most 0.1")
         self.rate = rate
-        self._error, self._surprise, self._side, self._noise = Tail(), Tail(), Tail(), Tail()
-        self._habits, self._gaps = Habits(), Runs()
+        self._error, self._surprise, self._side = Tail(), Tail(), Tail()
+        self._habits, self._gaps, self._lasting = Habits(), Runs(), Lasting()
         self._n = 0  # rows that were scored
         self._guard = 0.0  # alarms that were stated, less those that came
         self._balance = 0.0  # of signed surprise
-        self._usual, self._noise_size = (
-            0.0,
-            1.0,
-        )  # the usual error; the newest ones compared with it
         # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
         self._age, self._learning = -1, 0
         self._middle, self._sign, self._stayed = 0.0, 0.0, 0
-        self._is_noisy, self._is_stuck = 0, 0
+        self._is_stuck = 0
+        self._lasts, self._n_calm = 0, 0  # 1 + the sign that lasts; rows since the newest alarm
 
     def see(
         self,
@@ -143,12 +143,38 @@ class Watch(KeptNumbers):
         is_sound = math.isfinite(middle) and p_value == p_value
         if is_sound and is_scored(log_density, p_value):
             scored = self._see_score(value, p_value, middle)
+            lasting = self._see_lasting(value, usual, place.season, n_missing, scored)
         else:
-            scored = QUIET
-        for verdict in (found, stuck, scored):
+            scored = lasting = QUIET
+        verdicts = (found, stuck, scored, lasting)
+        self._n_calm += 1
+        for verdict in verdicts:
             if verdict.alarm:
+                self._n_calm = 0
                 return verdict
-        return stuck if stuck.event else scored
+        return next((verdict for verdict in verdicts if verdict.event), QUIET)
+
+    def _see_lasting(
+        self, value: float, usual: float, season: int, n_missing: int, scored: AlarmVerdict
+    ) -> AlarmVerdict:
+        """Decide whether what lasts is an alarm: nothing else has explained it since it began."""
+        lasting = self._lasting
+        if scored.event == "level shift":
+            lasting.forget_level()
+        log_allowed = math.log(self._allowed("lasting"))
+        found = lasting.see(value, usual, season, n_missing, log_allowed)
+        if not found:
+            self._lasts = 0
+            return QUIET
+        begins, n_since = not self._lasts, found[0].n_since
+        if begins:
+            self._lasts = 1 + found[0].sign
+        event = SIGNS[self._lasts - 1]
+        of_event = next((one for one in found if one.event == event), found[0])
+        is_new = begins and n_since <= self._n_calm and lasting.n - n_since > LASTING_FIRST
+        if is_new:
+            self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
+        return AlarmVerdict(is_new, event, of_event.n_since, of_event.size)
 
     def _allowed(self, part: str) -> float:
         return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
@@ -197,15 +223,7 @@ class Watch(KeptNumbers):
         bounded = surprise if surprise < SURPRISE_BOUND else SURPRISE_BOUND
         signed = bounded if away >= 0.0 else -bounded
         self._balance = balance = SIDE_MEMORY * self._balance + signed
-        usual = self._usual
-        most = NOISE_BOUND * usual
-        counted = error if error < most or n < N_FIRST else most
-        self._usual = usual + max(USUAL_RATE, 1.0 / n) * (counted - usual)
-        self._noise_size = size = NOISE_MEMORY * self._noise_size + (1.0 - NOISE_MEMORY) * (
-            counted / usual if usual > 0.0 else 1.0
-        )
         by_side = self._side.see(balance if balance >= 0.0 else -balance)
-        by_noise = self._noise.see(size) if n > N_FIRST else 1.0
         guard = self._guard
         if guard < GUARD_BOUNDS[1]:
             self._guard = guard + self.rate
@@ -217,17 +235,14 @@ class Watch(KeptNumbers):
             self._learning -= 1
             if away * self._sign >= 0.0:
                 return QUIET
-        if by_noise == 1.0:
-            self._is_noisy = 0
-            if by_error == by_surprise == by_side == 1.0:
-                return QUIET
-        return self._judged(value, middle, by_error, by_surprise, by_side, by_noise)
+        if by_error == by_surprise == by_side == 1.0:
+            return QUIET
+        return self._judged(value, middle, by_error, by_surprise, by_side)
 
     def _judged(
-        self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float,
-        by_noise: float,
-    ) -> AlarmVerdict:  # fmt: skip
-        """Alarm the row if one of four measures of how unusual it is has too low a probability.
+        self, value: float, middle: float, by_error: float, by_surprise: float, by_side: float
+    ) -> AlarmVerdict:
+        """Alarm the row if one of three measures of how unusual it is has too low a probability.
 
         `value` is the measured value and `middle` its forecast median. Each argument `by_...` is
         the probability that chance makes a measure so large: the error |value - middle|; the
@@ -241,11 +256,6 @@ class Watch(KeptNumbers):
         if by_side < self._allowed("side"):
             self._learning, self._sign = LEARNING, math.copysign(1.0, value - middle)
             return self._alarmed("level shift")
-        if by_noise < self._allowed("noise") or self._is_noisy:
-            if self._is_noisy:
-                return NAMED["noisy"]
-            self._is_noisy = 1
-            return self._alarmed("noisy")
         return QUIET
 
     def _in_incident(self, value: float) -> AlarmVerdict:
@@ -270,6 +280,7 @@ class Watch(KeptNumbers):
             "tails": np.array([tail.numbers() for tail in self._tails()]),
             "habits": self._habits.numbers(),
             "gaps": self._gaps.numbers(),
+            "lasting": self._lasting.numbers(),
             "watch": self.numbers(),
         }
 
@@ -285,6 +296,7 @@ class Watch(KeptNumbers):
                 tail.take(numbers)
             fresh._habits.take(arrays["habits"])
             fresh._gaps.take(arrays["gaps"])
+            fresh._lasting.take(arrays["lasting"])
             fresh.take(arrays["watch"])
         except (KeyError, ValueError, OverflowError, ZeroDivisionError) as error:
             raise SnapshotError(
@@ -292,5 +304,20 @@ class Watch(KeptNumbers):
             ) from None
         self.__dict__.update(fresh.__dict__)
 
+    @staticmethod
+    def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the arrays of a snapshot, with those added that older versions did not keep.
+
+        Older versions had a fourth tail and three numbers for noise, which `lasting` replaces.
+        """
+        if "lasting" in arrays or arrays["watch"].shape != (N_OLDER,):
+            return dict(arrays)
+        fresh = Watch()
+        n, guard, balance, _, _, age, learning, middle, sign, stayed, _, is_stuck = arrays["watch"]
+        kept = [n, guard, balance, age, learning, middle, sign, stayed, is_stuck]
+        new = fresh.numbers()
+        new[: len(kept)] = kept
+        return {**fresh.arrays(), **arrays, "tails": arrays["tails"][:3], "watch": new}
+
     def _tails(self) -> tuple[Tail, ...]:
-        return self._error, self._surprise, self._side, self._noise
+        return self._error, self._surprise, self._side

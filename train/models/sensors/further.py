@@ -61,8 +61,8 @@ a season where there is none."""
 LEAST_HALF = 4.0
 SHAPE = (0, 1, 5, 6)
 """Experts whose weights a path reads: persistence, the season before, and both climates."""
-CLIMATE = 5
-"""The expert that is the mean of 8 seasons."""
+N_USUAL = 24
+"""Number of seasons whose mean is the usual value: it adds 1/24 to the variance of what is left."""
 N_WAITING = 128
 """Most forecasts of a season ahead that wait: of longer seasons every second, third... slot's."""
 
@@ -82,11 +82,6 @@ class Matured:
     band: Tensor
     known: Tensor
     stride: Tensor
-
-    @property
-    def usual(self) -> Tensor:
-        """Return the mean of the last seasons at the slot's phase, (B, 1)."""
-        return self.forecast[:, 0, CLIMATE : CLIMATE + 1]
 
 
 class Further:
@@ -228,6 +223,16 @@ def banded(quantiles: Tensor, factor: Tensor) -> Tensor:
 def of_fitted(past: Past) -> tuple[Tensor, Tensor]:
     """Return the regressors (B, R, L, F) and the bases (B, R, L) of the L least squares in use."""
     return past.regressors[:, :, FITTED], past.bases[..., FITTED]
+
+
+def usual_value(values: Tensor, slot: Slot) -> Tensor:
+    """Return the mean of the values one, two ... `N_USUAL` seasons before a slot, (B, 1).
+
+    `values` (B, N) are the last values. Without a season the result means nothing.
+    """
+    back = slot.season.length * torch.arange(1, N_USUAL + 1)
+    held, is_there = values_at(values, (slot.n - back)[:, None], slot)
+    return slot.value + _mean(held - slot.value[..., None], is_there)[:, 0]
 
 
 def _error(state: State, scale: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from edgefold.train.models.sensors.baseline import EXPERTS, Floor, Scored, part,
 from edgefold.train.models.sensors.expert_weights import Portfolio, first_weights, following
 from edgefold.train.models.sensors.experts import trends
 from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
-from edgefold.train.models.sensors.further import Further, banded
+from edgefold.train.models.sensors.further import Further, banded, usual_value
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
 from edgefold.train.models.sensors.past_values import past_of, read_values
 from edgefold.train.settings import require_sizes
@@ -205,7 +205,7 @@ class Sensors(StreamingModel):
             learned, seasonal, past, state["values"], slot, scale
         )
         kept = learned | self.further.kept(own, each, weights, quantiles, slot)
-        return kept, matured.usual, means, banded(quantiles, learned["factor"])
+        return kept, usual_value(state["values"], slot), means, banded(quantiles, learned["factor"])
 
     @torch.no_grad()
     def watched(self, rows: Tensor) -> WatchedStreams:

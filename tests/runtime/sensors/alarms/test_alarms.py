@@ -80,7 +80,7 @@ def test_one_alarm_lowers_the_allowed_rate_little_and_three_lower_it_much(sign: 
         watch = watched(n=2000)
         for _ in range(n_alarms):
             assert see(watch, sign * 9.0).alarm
-            follow(watch, 0.5 * noise(40))
+            follow(watch, noise(40))
         return see(watch, sign * size).alarm
 
     assert alarmed_after(0, 4.6)

@@ -1,0 +1,311 @@
+"""Find what lasts: a drift, a changed rhythm, a sensor that has become quiet or noisy.
+
+    drift    the values leave their usual level step by step, as a leak or a fouled probe makes them
+    rhythm   a value says less about the next one than it did: phi, the correlation of neighbours,
+             has become smaller
+    quiet    the values move much less than usual
+    noisy    they move much more
+
+The forecast learns a slow change within some rows, so its errors hide it. A slow model stands
+beside it, whose memory is some thousand rows: the value, less the mean of the last seasons at its
+phase, follows an autoregression of order 1 (AR(1)).
+
+    d = value - usual - level,  e = d - phi * d of the row before,  z = e / mean size of e
+
+Seven sums of log likelihood ratios, of one change each against none, never fall below zero (CUSUM,
+Page 1954). From zero to its return a sum makes an excursion. How often excursions begin, and how
+high they rise, is learned from the sensor's own excursions, so that neither z must be normal nor
+neighbours independent. An alarm is a sum of a height that excursions reach in fewer rows than the
+allowed share, and that exceeds all earlier ones by far. The law of heights is exponential, and its
+mean is known from few of them, so that the height of the next one follows a Lomax law (the
+predictive law of a Gamma prior).
+
+    assumed      excursions are alike over the sensor's life, and high ones follow the same law
+    if not so    the guard of `alarms` still keeps the number of alarms near the stated rate
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from edgefold.runtime.kept_arrays import KeptNumbers
+
+SIGNS = ("drift", "drift", "drift", "drift", "rhythm", "quiet", "noisy")
+"""The event that each sum speaks for; the drifts are upwards and downwards, slow and fast."""
+N_SIGNS = len(SIGNS)
+SLOW, FAST = 0.25, 0.8
+"""The means of z under the two drifts."""
+LESS_PHI = 0.3
+"""How much smaller phi is under a changed rhythm."""
+QUIET, NOISY = 0.5, 2.0
+"""The factors on the size of z for a sensor that is quiet or noisy."""
+CLIP_SCORE = 3.0
+"""z, and d in the unit of z, count as at most this many."""
+MEMORY, N_MODEL = 5000.0, 60
+"""The most rows over which the slow model is averaged, and the rows before its first z."""
+CLIP = 4.0
+"""A row counts as at most this many usual sizes where the slow model learns from it."""
+MOST_PHI = 0.99
+MEAN_TO_STD = 1.2533
+"""A normal's standard deviation in its mean absolute errors, sqrt(pi / 2)."""
+FALL, LONGEST = 3.0, 300
+"""An excursion ends when it has fallen this much from its top, or after this many rows."""
+BASE = 2.0
+"""Excursions that stay below this height are not counted."""
+N_PRIOR, FIRST_MEAN, FIRST_ROWS = 3.0, 1.0, 300.0
+"""The first guess of the excursions' law is worth `N_PRIOR` of them in `FIRST_ROWS` rows, with this
+mean of their heights above `BASE`."""
+MOST_ROWS, FADING = 50_000.0, 0.8
+"""When so many rows are counted, they and their excursions count half from then on; and the highest
+excursion of all is taken as lower by this factor."""
+CLIP_HEIGHT, CLIP_ALARMED = 30.0, 3.0
+"""The law learns from a height as if it were at most the first many means, and if it was alarmed at
+most the second many times the height at the alarm."""
+ABOVE = 1.5
+"""An alarmed sum is at least this many times as high as all excursions before."""
+N_FIRST = 2000
+"""The rows of a sensor before an excursion begins that may be alarmed."""
+LARGEST = 1e100
+SLOW_COST, FAST_COST, RHYTHM_COST = 0.5 * SLOW**2, 0.5 * FAST**2, 0.5 * LESS_PHI**2
+QUIET_GAIN, QUIET_SLOPE = -math.log(QUIET), 0.5 * (QUIET**-2 - 1.0)
+NOISY_COST, NOISY_SLOPE = math.log(NOISY), 0.5 * (1.0 - NOISY**-2)
+"""Parts of the log likelihood ratios of z, a normal of mean 0 and deviation 1 without a change."""
+
+
+class Excursion(NamedTuple):
+    """Describes a sum that is higher than chance allows.
+
+    Attributes:
+        sign: The place of its event in `SIGNS`.
+        n_since: How many rows before this one the excursion began.
+        size: The change of a drift's value since then, in the value's unit; the change of phi; or
+            the size of z of a quiet or noisy sensor, which is usually 1.
+    """
+
+    sign: int
+    n_since: int
+    size: float
+
+    @property
+    def event(self) -> str:
+        """Return the name of the event."""
+        return SIGNS[self.sign]
+
+
+class Lasting(KeptNumbers):
+    """Follows the slow model and the sums of one sensor, in a memory of fixed size.
+
+    Attributes:
+        n: The number of rows so far.
+    """
+
+    KEPT = (
+        *("n", "_season", "_level", "_n_level", "_n_model", "_variance", "_product", "_usual_size"),
+        *("_before", "_follows", "_waits", "_rows", "_squares", "_products"),
+        *("_sums", "_tops", "_begun", "_marks", "_opened", "_counts", "_heights", "_highest"),
+    )
+
+    def __init__(self) -> None:
+        self.n, self._season = 0, 0
+        # The slow model: its level and the rows that it is the mean of; the rows that the variance
+        # of d, its product with d of the row before, and the size of e are means of.
+        self._level, self._n_level, self._n_model = 0.0, 0.0, 0.0
+        self._variance, self._product, self._usual_size = 0.0, 0.0, 0.0
+        self._before, self._follows = 0.0, 0  # d of the row before; whether this row follows it
+        self._waits = 0  # rows without a score, while the slow model learns
+        self._squares, self._products = 0.0, 0.0  # of all z^2, and of all z * d of the row before
+        # The excursion of each sum: its height now, its top, the row at which it began, what its
+        # size is measured from, and the height at which it was alarmed (0 if it was not).
+        self._sums, self._tops, self._begun, self._marks, self._opened = (
+            [0.0] * N_SIGNS for _ in range(5)
+        )
+        # The law of the excursions: rows; number and heights above BASE; the highest.
+        self._rows, self._highest = FIRST_ROWS, [0.0] * N_SIGNS
+        self._counts, self._heights = [N_PRIOR] * N_SIGNS, [N_PRIOR * FIRST_MEAN] * N_SIGNS
+
+    def see(
+        self, value: float, usual: float, season: int, n_missing: int, log_allowed: float
+    ) -> list[Excursion]:
+        """Learn a row, and return the excursions that are higher than chance allows.
+
+        Args:
+            value: The measured value.
+            usual: The mean of the last seasons at its phase; it is not read without a season.
+            season: The season's length in slots; 0 for none.
+            n_missing: The number of missing rows just before this one.
+            log_allowed: The logarithm of the share of rows in which chance may bring a sum so high.
+        """
+        self.n += 1
+        if season != self._season:
+            self._season = season
+            self._forget()
+        apart = value - usual if season else value
+        if not -LARGEST < apart < LARGEST:
+            self._follows = 0
+            return []
+        away, found = apart - self._level, list[Excursion]()
+        if self._follows and not n_missing:
+            error, size = away - self._phi() * self._before, self._usual_size
+            if self._waits:
+                self._waits -= 1
+            elif size > 0.0 and self._n_model >= N_MODEL:
+                found = self._scored(error / size, self._before / size, log_allowed)
+            self._learn_law(away, error)
+        self._learn_level(away)
+        self._before, self._follows = apart - self._level, 1
+        return found
+
+    def forget_level(self) -> None:
+        """Learn the level again from the next rows on, as after a shift that was alarmed."""
+        self._n_level, self._follows = 0.0, 0
+        self._restart()
+
+    def _forget(self) -> None:
+        """Learn the slow model again: the season has changed, or what lasts has become usual."""
+        self._n_model = 0.0
+        self.forget_level()
+
+    def _restart(self) -> None:
+        """End all excursions without counting them, and begin no other for `LONGEST` rows."""
+        self._sums, self._tops, self._opened = ([0.0] * N_SIGNS for _ in range(3))
+        self._waits = LONGEST
+
+    # The slow model ------------------------------------------------------------------------------
+
+    def _phi(self) -> float:
+        if self._variance <= 0.0:
+            return 0.0
+        phi = self._product / self._variance
+        return 0.0 if phi < 0.0 else phi if phi < MOST_PHI else MOST_PHI
+
+    def _bounded(self, away: float) -> float:
+        """Return d, clipped once the variance is known."""
+        if self._n_model < N_MODEL:
+            return away
+        most = CLIP * math.sqrt(self._variance)
+        return -most if away < -most else most if away > most else away
+
+    def _learn_level(self, away: float) -> None:
+        n = self._n_level
+        self._level += (self._bounded(away) if n else away) / (n + 1.0)
+        self._n_level = n + 1.0 if n < MEMORY else MEMORY
+
+    def _learn_law(self, away: float, error: float) -> None:
+        """Learn variance, product and size from d and e of a row."""
+        n, size = self._n_model, MEAN_TO_STD * abs(error)
+        away, before = self._bounded(away), self._bounded(self._before)
+        if n >= N_MODEL and size > CLIP * self._usual_size > 0.0:
+            size = CLIP * self._usual_size
+        rate = 1.0 / (n + 1.0)
+        self._variance += rate * (away * away - self._variance)
+        self._product += rate * (away * before - self._product)
+        self._usual_size += rate * (size - self._usual_size)
+        self._n_model = n + 1.0 if n < MEMORY else MEMORY
+
+    # The sums ------------------------------------------------------------------------------------
+
+    def _scored(self, score: float, before: float, log_allowed: float) -> list[Excursion]:
+        """Add a row's log likelihood ratios to the sums, and return those that are too high.
+
+        Args:
+            score: z of the row.
+            before: d of the row before, in the unit of z.
+            log_allowed: As for `see`.
+        """
+        self._rows += 1.0
+        score = -CLIP_SCORE if score < -CLIP_SCORE else min(score, CLIP_SCORE)
+        before = -CLIP_SCORE if before < -CLIP_SCORE else min(before, CLIP_SCORE)
+        square, product = score * score, score * before
+        slow, fast = SLOW * score, FAST * score
+        gains = (
+            slow - SLOW_COST,
+            -slow - SLOW_COST,
+            fast - FAST_COST,
+            -fast - FAST_COST,
+            -LESS_PHI * product - RHYTHM_COST * before * before,
+            QUIET_GAIN - QUIET_SLOPE * square,
+            NOISY_SLOPE * square - NOISY_COST,
+        )
+        heights, found = self._sums, list[Excursion]()
+        self._sums = sums = [
+            a + b if a + b > 0.0 else 0.0 for a, b in zip(heights, gains, strict=True)
+        ]
+        for sign, height in enumerate(sums):
+            if height == 0.0:
+                if self._tops[sign] > 0.0:
+                    self._end(sign)
+            elif heights[sign] == 0.0:
+                self._begin(sign)
+            elif height > BASE or self._tops[sign] > 0.0:
+                self._follow(sign, height, log_allowed, found)
+        self._squares += square
+        self._products += product
+        return found
+
+    def _begin(self, sign: int) -> None:
+        """Note where an excursion begins, and what its size is measured from."""
+        self._begun = _replaced(self._begun, sign, float(self.n - 1))
+        self._marks = _replaced(self._marks, sign, self._measure(sign))
+
+    def _measure(self, sign: int) -> float:
+        """Return the number whose change gives the size of an excursion."""
+        event = SIGNS[sign]
+        if event == "drift":
+            return self._before + self._level
+        return self._products if event == "rhythm" else self._squares
+
+    def _follow(self, sign: int, height: float, log_allowed: float, found: list[Excursion]) -> None:
+        """Follow an excursion that has risen above `BASE`, and add it to `found` if it is rare."""
+        if height > self._tops[sign]:
+            self._tops = _replaced(self._tops, sign, height)
+        n_since = self.n - 1 - int(self._begun[sign])
+        is_alarmed = self._opened[sign] > 0.0
+        if not is_alarmed and height > ABOVE * self._highest[sign]:
+            is_alarmed = self.log_rarity(sign, height) < log_allowed
+            if is_alarmed:
+                self._opened = _replaced(self._opened, sign, height)
+        if is_alarmed:
+            found.append(Excursion(sign, n_since, self._size(sign, max(n_since, 1))))
+        if n_since >= LONGEST or height < self._tops[sign] - FALL:
+            self._end(sign)
+            self._sums[sign] = 0.0
+            if is_alarmed and n_since >= LONGEST:  # it has become usual
+                self._forget()
+
+    def log_rarity(self, sign: int, height: float) -> float:
+        """Return the logarithm of the excursions per row that rise at least to a height."""
+        count, total = self._counts[sign], self._heights[sign]
+        return math.log(count / self._rows) - count * math.log1p((height - BASE) / total)
+
+    def _size(self, sign: int, n_rows: int) -> float:
+        """Return the size of an excursion over its `n_rows` rows up to the row before this one."""
+        event, change = SIGNS[sign], self._measure(sign) - self._marks[sign]
+        if event == "drift":
+            return change
+        return change / n_rows if event == "rhythm" else math.sqrt(max(change, 0.0) / n_rows)
+
+    def _end(self, sign: int) -> None:
+        """End an excursion that has risen above `BASE`, and learn from it."""
+        top, alarmed, count = self._tops[sign], self._opened[sign], self._counts[sign] + 1.0
+        if alarmed > 0.0:
+            top = min(top, CLIP_ALARMED * alarmed)
+            self._opened = _replaced(self._opened, sign, 0.0)
+        total = self._heights[sign]
+        above = min(top - BASE, CLIP_HEIGHT * total / count)
+        self._tops = _replaced(self._tops, sign, 0.0)
+        self._counts = _replaced(self._counts, sign, count)
+        self._heights = _replaced(self._heights, sign, total + above)
+        self._highest = _replaced(self._highest, sign, max(self._highest[sign], top))
+        if self._rows > MOST_ROWS:
+            self._rows *= 0.5
+            self._counts = [max(0.5 * n, N_PRIOR) for n in self._counts]
+            self._heights = [max(0.5 * h, N_PRIOR * FIRST_MEAN) for h in self._heights]
+            self._highest = [FADING * height for height in self._highest]
+
+
+def _replaced(numbers: list[float], at: int, number: float) -> list[float]:
+    """Return a copy of a list with another number at one place; copies of a sensor share lists."""
+    copied = [*numbers]
+    copied[at] = number
+    return copied
