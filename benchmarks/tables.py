@@ -50,6 +50,7 @@ from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensors.sensor_cost_table import sensor_cost
 from benchmarks.sensors.sensor_faults_table import sensor_faults
+from benchmarks.sensors.sensor_lasting_table import sensor_lasting
 from benchmarks.sensors.sensor_m4_table import sensor_m4
 from benchmarks.sensors.sensor_paths_table import draw_holds, sensor_paths
 from benchmarks.sensors.sensors_table import sensors
@@ -118,6 +119,7 @@ ORDER = (
     "sensor_paths",
     "sensor_m4",
     "sensor_faults",
+    "sensor_lasting",
     "sensor_cost",
     "sensor_nab",
 )
@@ -138,6 +140,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_paths": sensor_paths,
     "sensor_m4": sensor_m4,
     "sensor_faults": sensor_faults,
+    "sensor_lasting": sensor_lasting,
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
     "step_latency": step_latency,

@@ -29,8 +29,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
+from edgefold.runtime.sensors.alarms.lasting import LONGEST, SIGNS, Lasting
 from edgefold.runtime.sensors.alarms.lasting import N_FIRST as LASTING_FIRST
-from edgefold.runtime.sensors.alarms.lasting import SIGNS, Lasting
 from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
@@ -94,7 +94,7 @@ class Watch(KeptNumbers):
 
     KEPT = (
         *("_n", "_guard", "_balance", "_age", "_learning", "_middle"),
-        *("_sign", "_stayed", "_is_stuck", "_lasts", "_n_calm"),
+        *("_sign", "_stayed", "_is_stuck", "_lasts", "_n_over", "_n_calm"),
     )
     PARTS = ("_error", "_surprise", "_side", "_habits", "_gaps", "_lasting")
 
@@ -111,7 +111,9 @@ class Watch(KeptNumbers):
         self._age, self._learning = -1, 0
         self._middle, self._sign, self._stayed = 0.0, 0.0, 0
         self._is_stuck = 0
-        self._lasts, self._n_calm = 0, 0  # 1 + the sign that lasts; rows since the newest alarm
+        self._n_calm = 0  # rows since the newest alarm
+        # The newest incident that lasts: its sign, and the rows since it was seen last.
+        self._lasts, self._n_over = 0, LONGEST + 1
 
     def see(
         self,
@@ -164,16 +166,18 @@ class Watch(KeptNumbers):
         log_allowed = math.log(self._allowed("lasting"))
         found = lasting.see(value, usual, season, n_missing, log_allowed)
         if not found:
-            self._lasts = 0
+            self._n_over += 1
             return QUIET
-        begins, n_since = not self._lasts, found[0].n_since
+        event, n_since = found[0].event, found[0].n_since
+        begins = self._n_over > 0 and (self._n_over > LONGEST or event != SIGNS[self._lasts])
         if begins:
-            self._lasts = 1 + found[0].sign
-        event = SIGNS[self._lasts - 1]
-        of_event = next((one for one in found if one.event == event), found[0])
+            self._lasts = found[0].sign
+        self._n_over = 0
         is_new = begins and n_since <= self._n_calm and lasting.n - n_since > LASTING_FIRST
         if is_new:
             self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
+        event = SIGNS[self._lasts]
+        of_event = next((one for one in found if one.event == event), found[0])
         return AlarmVerdict(is_new, event, of_event.n_since, of_event.size)
 
     def _allowed(self, part: str) -> float:

@@ -33,7 +33,7 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 
 SIGNS = ("drift", "drift", "drift", "drift", "rhythm", "quiet", "noisy")
 """The event that each sum speaks for; the drifts are upwards and downwards, slow and fast."""
-N_SIGNS = len(SIGNS)
+N_SIGNS, N_DRIFTS = len(SIGNS), SIGNS.count("drift")
 SLOW, FAST = 0.25, 0.8
 """The means of z under the two drifts."""
 LESS_PHI = 0.3
@@ -266,7 +266,7 @@ class Lasting(KeptNumbers):
             if is_alarmed:
                 self._opened = _replaced(self._opened, sign, height)
         if is_alarmed:
-            found.append(Excursion(sign, n_since, self._size(sign, max(n_since, 1))))
+            found.append(self._dated(sign))
         if n_since >= LONGEST or height < self._tops[sign] - FALL:
             self._end(sign)
             self._sums[sign] = 0.0
@@ -278,12 +278,20 @@ class Lasting(KeptNumbers):
         count, total = self._counts[sign], self._heights[sign]
         return math.log(count / self._rows) - count * math.log1p((height - BASE) / total)
 
-    def _size(self, sign: int, n_rows: int) -> float:
-        """Return the size of an excursion over its `n_rows` rows up to the row before this one."""
-        event, change = SIGNS[sign], self._measure(sign) - self._marks[sign]
+    def _dated(self, sign: int) -> Excursion:
+        """Return an excursion with its beginning, and its size up to the row before this one.
+
+        The higher one of the slow and the fast sum of a drift dates it.
+        """
+        event, of = SIGNS[sign], sign
+        if event == "drift" and self._sums[(sign + 2) % N_DRIFTS] > self._sums[sign]:
+            of = (sign + 2) % N_DRIFTS
+        n_since = self.n - 1 - int(self._begun[of])
+        change = self._measure(of) - self._marks[of]
         if event == "drift":
-            return change
-        return change / n_rows if event == "rhythm" else math.sqrt(max(change, 0.0) / n_rows)
+            return Excursion(sign, n_since, change)
+        change /= max(n_since, 1)
+        return Excursion(sign, n_since, change if event == "rhythm" else math.sqrt(change))
 
     def _end(self, sign: int) -> None:
         """End an excursion that has risen above `BASE`, and learn from it."""
