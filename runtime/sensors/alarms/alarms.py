@@ -168,17 +168,21 @@ class Watch(KeptNumbers):
         if not found:
             self._n_over += 1
             return QUIET
-        event, n_since = found[0].event, found[0].n_since
-        begins = self._n_over > 0 and (self._n_over > LONGEST or event != SIGNS[self._lasts])
-        if begins:
-            self._lasts = found[0].sign
+        _, n_since, size = first = found[0]
+        if lasting.n - n_since <= LASTING_FIRST:
+            return AlarmVerdict(False, first.event, n_since, size)
+        goes_on = self._n_over == 0 or (
+            self._n_over <= LONGEST and first.event == SIGNS[self._lasts]
+        )
+        if not goes_on:
+            self._lasts = first.sign
         self._n_over = 0
-        is_new = begins and n_since <= self._n_calm and lasting.n - n_since > LASTING_FIRST
+        event = SIGNS[self._lasts]
+        _, n_since, size = next((one for one in found if one.event == event), first)
+        is_new = not goes_on and n_since <= self._n_calm
         if is_new:
             self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
-        event = SIGNS[self._lasts]
-        of_event = next((one for one in found if one.event == event), found[0])
-        return AlarmVerdict(is_new, event, of_event.n_since, of_event.size)
+        return AlarmVerdict(is_new, event, n_since, size)
 
     def _allowed(self, part: str) -> float:
         return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
