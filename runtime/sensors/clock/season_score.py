@@ -38,6 +38,10 @@ lags, as parts of the season's length."""
 SHORTER = 0.75
 """The share of the best score at which a shorter season is taken instead: multiples of a season
 repeat as well as the season."""
+MULTIPLES, NEAR = 8, 0.1
+"""How many multiples of a season show its length to the slot, and how far from the length with the
+best score it is sought, as a part of it. Noise decides between neighbours at one and two turns;
+after eight turns an error of a slot is one of eight."""
 OUTER = 0.005
 """The share of the values that are clipped at either end, so that a spike does not decide."""
 BOUND = 4.0
@@ -54,16 +58,19 @@ class Repeats:
             is 1 for a perfect season.
         is_season: Whether each lag is surely the length of a season or a multiple of it, (n_lags,).
         likely: The score, (n_lags,), but at most 0 where chance may well explain it.
+        sharp: The mean of the correlations at up to `MULTIPLES` multiples of each lag, (n_lags,).
     """
 
     score: FloatArray
     is_season: Array
     likely: FloatArray
+    sharp: FloatArray
 
     @classmethod
     def none(cls, n_lags: int) -> Repeats:
         """Return the result for values that do not repeat after any lag."""
-        return cls(np.zeros(n_lags), np.zeros(n_lags, bool), np.zeros(n_lags))
+        none = (np.zeros(n_lags) for _ in range(3))
+        return cls(next(none), np.zeros(n_lags, bool), *none)
 
     @property
     def best(self) -> int:
@@ -77,7 +84,9 @@ class Repeats:
         good = np.flatnonzero(score >= SHORTER * score.max())
         ends = np.flatnonzero(np.diff(good) > 1)
         first = good[: ends[0] + 1] if len(ends) else good
-        return int(first[score[first].argmax()])
+        length = first[score[first].argmax()]
+        near = good[np.abs(good - length) <= NEAR * length]
+        return int(near[self.sharp[near].argmax()])
 
 
 def repeats(values: FloatArray) -> Repeats:
@@ -97,6 +106,7 @@ def repeats(values: FloatArray) -> Repeats:
             one = _judged(held, known, n_mean, n_lags)
             np.maximum(found.score, weight * one.score, out=found.score)
             np.maximum(found.likely, weight * one.likely, out=found.likely)
+            np.maximum(found.sharp, weight * one.sharp, out=found.sharp)
             found.is_season[:] |= one.is_season
     return found
 
@@ -147,7 +157,24 @@ def _judged(held: FloatArray, known: Array, n_mean: int, n_lags: int) -> Repeats
     is_season = falls & (score > np.maximum(LEAST_SCORE, SURE * chance))
     is_season[: SHORTEST * n_mean] = False
     score[: SHORTEST * n_mean] *= n_mean == 1  # such lags share the slots of a mean
-    return Repeats(score, is_season, np.where(score < LIKELY * spread, 0.0, score))
+    sharp = _at_multiples(found, n_pairs, n_lags)
+    return Repeats(score, is_season, np.where(score < LIKELY * spread, 0.0, score), sharp)
+
+
+def _at_multiples(correlation: FloatArray, n_pairs: FloatArray, n_lags: int) -> FloatArray:
+    """Return the mean of the correlations at up to `MULTIPLES` multiples of each lag, (n_lags,).
+
+    `correlation` and `n_pairs`, the number of pairs that each is a mean of, have every lag, (n,).
+    """
+    total, weight = np.zeros((2, n_lags))
+    for turn in range(1, MULTIPLES + 1):
+        lags = turn * np.arange(n_lags)
+        held = lags < len(correlation)
+        weights = np.where(held, n_pairs[lags * held], 0.0)
+        total += weights * correlation[lags * held]
+        weight += weights
+    mean: FloatArray = total / weight
+    return mean
 
 
 @lru_cache(maxsize=2)

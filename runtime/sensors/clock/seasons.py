@@ -19,7 +19,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, TURNS, repeats
+from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, NEAR, TURNS, repeats
 
 LEAST_VALUES = 256
 """The smallest number of values that are kept; more are if the longest season needs them."""
@@ -40,6 +40,8 @@ LONGER = 0.9
 must repeat better."""
 OF_CALENDAR, OF_PRESENT = 0.05, 0.05
 """The numbers added to the score of a season of the calendar, and to that of the present season."""
+SHARPER = 0.03
+"""How much better a season must repeat over many turns than a present one of nearly its length."""
 UNKNOWN_SCORE = 0.2
 """The score of the shortest season of the calendar before enough values have come to judge it."""
 MOST_SLOTS = 2**52
@@ -244,11 +246,17 @@ class Seasons:
                 worth[season] = UNKNOWN_SCORE
         if calendar:
             worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
-        length = found.best if found.best <= self._longest else 0
+        present, length = self.season, found.best if found.best <= self._longest else 0
+        now = present.length
+        if not present.name and 0 < abs(length - now) <= NEAR * length:
+            # One season, whose length is known to the slot only after some turns.
+            if now < len(score) and found.sharp[length] <= found.sharp[now] + SHARPER:
+                length = now
+            else:
+                present = Season(length)
         if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
             is_beside = calendar and length > calendar[0].length
             worth[Season(length)] = float(score[length]) * (BESIDE_CALENDAR if is_beside else 1.0)
-        present = self.season
         if not present.name and 0 < present.length < len(score):
             worth[present] = float(score[present.length])
         if present in worth:

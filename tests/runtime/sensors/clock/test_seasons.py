@@ -49,6 +49,17 @@ def test_a_season_is_found_in_numbers(length: int) -> None:
     assert fed(wave(3072, length), 1.0, False).season == pytest.approx(length, abs=1 + length // 30)
 
 
+@pytest.mark.parametrize("phi", [0.5, 0.8, 0.9, 0.97])
+def test_the_length_of_a_season_in_slow_noise_is_found_to_the_slot(phi: float) -> None:
+    """Over two turns such noise decides between neighbours; over many turns the season does."""
+    random, noise = np.random.default_rng(3), [0.0]
+    for e in random.normal(size=2400).tolist():
+        noise.append(phi * noise[-1] + e)
+    wide = 3 / math.sqrt(1 - phi**2)
+    season = wide * np.sin(2 * math.pi * np.arange(2400) / 48)
+    assert fed(season + np.array(noise[1:]), 1.0, False).season == 48
+
+
 def test_a_short_season_is_found_soon() -> None:
     assert fed(wave(100, 24, noise=0.1), 1.0, False).season == 24
 
