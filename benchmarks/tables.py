@@ -53,6 +53,7 @@ from benchmarks.sensors.sensor_faults_table import sensor_faults
 from benchmarks.sensors.sensor_lasting_table import sensor_lasting
 from benchmarks.sensors.sensor_m4_table import sensor_m4
 from benchmarks.sensors.sensor_paths_table import draw_holds, sensor_paths
+from benchmarks.sensors.sensor_schedules_table import sensor_schedules
 from benchmarks.sensors.sensors_table import sensors
 from benchmarks.speed.floors_table import floors
 from benchmarks.speed.gpu_table import gpu_latency
@@ -120,6 +121,7 @@ ORDER = (
     "sensor_m4",
     "sensor_faults",
     "sensor_lasting",
+    "sensor_schedules",
     "sensor_cost",
     "sensor_nab",
 )
@@ -141,6 +143,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_m4": sensor_m4,
     "sensor_faults": sensor_faults,
     "sensor_lasting": sensor_lasting,
+    "sensor_schedules": sensor_schedules,
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
     "step_latency": step_latency,

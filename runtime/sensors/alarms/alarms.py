@@ -7,6 +7,8 @@
     drift, rhythm, quiet, noisy
                  what lasts over many rows, which `lasting` of this package finds
     gap          slots are missing for longer than the sensor's own history explains
+    absent       a jump that recurs at this time of the day has not come, which `recurring` of this
+                 package finds
 
 Each event is found by a number whose tail is learned (`tail_probability` and `run_lengths` of this
 package), so that a forecast density whose tails are wrong still gives the stated rate. The error
@@ -31,6 +33,7 @@ from edgefold.runtime.kept_arrays import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
 from edgefold.runtime.sensors.alarms.lasting import LONGEST, SIGNS, Lasting
 from edgefold.runtime.sensors.alarms.lasting import N_FIRST as LASTING_FIRST
+from edgefold.runtime.sensors.alarms.recurring import Recurring
 from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
@@ -67,9 +70,9 @@ class AlarmVerdict(NamedTuple):
 
     Attributes:
         alarm: Whether the row is an alarm; True once for each incident.
-        event: "", "value", "level shift", "stuck", "gap", "drift", "rhythm", "quiet" or "noisy".
-            Some events also come without an alarm: "level shift" after a value that was alarmed,
-            and "stuck" and what lasts for as long as they go on.
+        event: "", "value", "level shift", "stuck", "gap", "absent", "drift", "rhythm", "quiet"
+            or "noisy". Some also come without an alarm: "level shift" after a value that was
+            alarmed, and "stuck" and what lasts for as long as they go on.
         n_since: How many rows before this one the event began; 0 if with this row.
         size: The size of an event that lasts, as `lasting` of this package measures it; else 0.
     """
@@ -81,7 +84,9 @@ class AlarmVerdict(NamedTuple):
 
 
 QUIET = AlarmVerdict(False, "")
-ALARMS = {name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "gap")}
+ALARMS = {
+    name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "gap", "absent")
+}
 NAMED = {name: AlarmVerdict(False, name) for name in ALARMS}
 
 
@@ -96,14 +101,15 @@ class Watch(KeptNumbers):
         *("_n", "_guard", "_balance", "_age", "_learning", "_middle"),
         *("_sign", "_stayed", "_is_stuck", "_lasts", "_n_over", "_n_calm"),
     )
-    PARTS = ("_error", "_surprise", "_side", "_habits", "_gaps", "_lasting")
+    PARTS = ("_error", "_surprise", "_side", "_habits", "_gaps", "_lasting", "_recurring")
 
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:
             raise ValueError(f"rate is {rate}, must be above 0 and at most 0.1")
         self.rate = rate
         self._error, self._surprise, self._side = Tail(), Tail(), Tail()
-        self._habits, self._gaps, self._lasting = Habits(), Runs(), Lasting()
+        self._habits, self._gaps = Habits(), Runs()
+        self._lasting, self._recurring = Lasting(), Recurring()
         self._n = 0  # rows that were scored
         self._guard = 0.0  # alarms that were stated, less those that came
         self._balance = 0.0  # of signed surprise
@@ -141,6 +147,7 @@ class Watch(KeptNumbers):
             return QUIET
         found = self._see_gap(n_missing) if n_missing > 0 else QUIET
         stuck = self._see_run(value, n_missing)
+        is_absent = self._recurring.see(value, n_missing, place, self._is_stuck > 0)
         middle = float(quantiles[len(quantiles) // 2])
         is_sound = math.isfinite(middle) and p_value == p_value
         if is_sound and is_scored(log_density, p_value):
@@ -148,7 +155,8 @@ class Watch(KeptNumbers):
             lasting = self._see_lasting(value, usual, place.season, n_missing, scored)
         else:
             scored = lasting = QUIET
-        verdicts = (found, stuck, scored, lasting)
+        absent = self._alarmed("absent") if is_absent and self._n >= N_FIRST else QUIET
+        verdicts = (found, stuck, scored, absent, lasting)
         self._n_calm += 1
         for verdict in verdicts:
             if verdict.alarm:
@@ -225,13 +233,18 @@ class Watch(KeptNumbers):
         surprise = -math.log(p_value if p_value > LEAST_P else LEAST_P)
         away = value - middle
         error = min(away if away >= 0.0 else -away, LARGEST)
-        by_error, by_surprise = self._error.see(error), self._surprise.see(surprise)
-        if surprise < LEAST_SURPRISE:
-            by_error = 1.0
-        bounded = surprise if surprise < SURPRISE_BOUND else SURPRISE_BOUND
-        signed = bounded if away >= 0.0 else -bounded
-        self._balance = balance = SIDE_MEMORY * self._balance + signed
-        by_side = self._side.see(balance if balance >= 0.0 else -balance)
+        self._balance *= SIDE_MEMORY
+        is_large = error > self._error.level or surprise > self._surprise.level
+        if is_large and self._recurring.explains(error):
+            by_error = by_surprise = by_side = 1.0
+            self._learning, self._sign = LEARNING, math.copysign(1.0, away)
+        else:
+            by_error, by_surprise = self._error.see(error), self._surprise.see(surprise)
+            if surprise < LEAST_SURPRISE:
+                by_error = 1.0
+            bounded = surprise if surprise < SURPRISE_BOUND else SURPRISE_BOUND
+            self._balance += bounded if away >= 0.0 else -bounded
+            by_side = self._side.see(abs(self._balance))
         guard = self._guard
         if guard < GUARD_BOUNDS[1]:
             self._guard = guard + self.rate
@@ -289,6 +302,7 @@ class Watch(KeptNumbers):
             "habits": self._habits.numbers(),
             "gaps": self._gaps.numbers(),
             "lasting": self._lasting.numbers(),
+            "recurring": self._recurring.numbers(),
             "watch": self.numbers(),
         }
 
@@ -305,6 +319,7 @@ class Watch(KeptNumbers):
             fresh._habits.take(arrays["habits"])
             fresh._gaps.take(arrays["gaps"])
             fresh._lasting.take(arrays["lasting"])
+            fresh._recurring.take(arrays["recurring"])
             fresh.take(arrays["watch"])
         except (KeyError, ValueError, OverflowError, ZeroDivisionError) as error:
             raise SnapshotError(
