@@ -73,6 +73,10 @@ class Forecast(Distribution):
             nothing.
         n_missing: The number of slots without a row between this row and the one before.
         season: The season's length in slots; 0 if none is known.
+        since: The number of rows before this one at which the event began, of the rows that have a
+            value; 0 if it began with this row.
+        size: The size of an event that lasts: the change of a drift in the unit of the value, a
+            factor of other events; 0 for an event that has no size.
     """
 
     time: float
@@ -83,6 +87,8 @@ class Forecast(Distribution):
     event: str
     n_missing: int
     season: int
+    since: int
+    size: float
     _horizons: tuple[int, ...] = field(repr=False)
     _ahead: tuple[FloatArray, FloatArray] | None = field(repr=False, compare=False)
 

@@ -196,6 +196,8 @@ class Sensors(OneCaller):
             event=row.event,
             n_missing=row.n_missing,
             season=row.season,
+            since=row.n_since,
+            size=row.size,
             _horizons=self.horizons,
             _ahead=self._all.engines[sensor].ahead.known(self._stream.n_points),
         )
