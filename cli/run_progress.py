@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.terminal import StatusLine, say
-from edgefold.cli.text.sensors import sensor_lines
+from edgefold.cli.text.sensors import event_text, sensor_lines
 from edgefold.cli.text.streams import short, table
 from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
 from edgefold.runtime.rows.csv_fields import plain
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.row_source import RowSource
+    from edgefold.runtime.loop.streams import Alarm
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20
@@ -136,15 +137,13 @@ class Progress:
         """Report the alarms of the last line, at once and in a line each."""
         alarms = self._loop.sensors.alarms
         while alarms:
-            name, event, (time, value, *_) = alarms.popleft()
+            alarm = alarms.popleft()
             if not (self._prints_alarms or self._line.is_live):
                 continue
             self._n_alarms += 1
             is_shown = self._n_alarms <= SHOWN_ALARMS or self._prints_alarms
             if is_shown or self._source.is_live:
-                self._lines_to_say.append(
-                    f"edgefold: ALARM{_whose(name)}: {event} at {time}, value {value or 'missing'}"
-                )
+                self._lines_to_say.append(f"edgefold: {_alarm_text(alarm)}")
             elif self._n_alarms == SHOWN_ALARMS + 1:
                 self._lines_to_say.append("edgefold: further alarms are in the output")
 
@@ -255,6 +254,13 @@ class Progress:
             f"last, {self._last_bad[[*(named or lost)][-1]]}. Fix the input: its rows are learned "
             "again once they fit"
         )
+
+
+def _alarm_text(alarm: Alarm) -> str:
+    """Return an alarm as the text of a line."""
+    event = event_text(alarm.event, alarm.n_since)
+    value = alarm.text or "missing"
+    return f"ALARM{_whose(alarm.series)}: {event} at {alarm.time}, value {value}"
 
 
 def _whose(name: str) -> str:

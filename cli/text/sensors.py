@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
 
 
+def event_text(event: str, n_since: int) -> str:
+    """Return the event of an alarm and, if it began earlier, how many rows before the alarm."""
+    if not n_since:
+        return event
+    return f"{event} (begun {n_since:,} {'row' if n_since == 1 else 'rows'} before)"
+
+
 def sensor_lines(sensors: Sequence[LoopStream]) -> list[str]:
     """Return lines on one sensor, or a table of several; an empty list for other models."""
     from edgefold.runtime.loop.sensor_rows import SensorRows

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.loop.arrival import RowAdapter
@@ -32,6 +33,28 @@ RECORD_BYTES = 2048
 """A sensor's name, of up to 100 characters, and its counts take at most so many bytes as JSON."""
 
 
+class Alarm(NamedTuple):
+    """Describes an alarm of the general model of sensors.
+
+    Attributes:
+        series: The sensor's name; "" for a single sensor.
+        event: The name of what has happened.
+        time: The row's time as written in the input.
+        text: The row's value as written in the input; "" if it is missing.
+        value: The row's value; NaN if it is missing.
+        n_since: The number of rows before this one at which the event began.
+        size: The size of an event that lasts; else 0.
+    """
+
+    series: str
+    event: str
+    time: str
+    text: str
+    value: float
+    n_since: int
+    size: float
+
+
 class LoopStream(ABC):
     """Predicts and learns the rows of one sensor of a loop.
 
@@ -42,7 +65,7 @@ class LoopStream(ABC):
 
     Attributes:
         name: The sensor's name in the input; "" before its first row, and for a single sensor.
-        alarm: The event of the last row if it is an alarm, else "".
+        alarm: The alarm of the last row, or None.
         counters: The sensor's counts since the loop's first start.
     """
 
@@ -50,7 +73,8 @@ class LoopStream(ABC):
         self, states: NamedStates, adapter: RowAdapter, columns: OutputColumns | SensorColumns
     ):
         self._states, self.adapter, self.columns = states, adapter, columns
-        self.name, self.alarm = "", ""
+        self.name = ""
+        self.alarm: Alarm | None = None
         self.counters = Counters(squared_error=[0.0] * columns.n_errors)
 
     def process(self, row: Row) -> list[str]:
@@ -128,7 +152,12 @@ class SensorStream(LoopStream):
         counters.missing += scored.value != scored.value
         counters.predicted += scored.is_scored
         counters.anomalies += scored.alarm
-        self.alarm = scored.event if scored.alarm else ""
+        self.alarm = None
+        if scored.alarm:
+            time, text = row.texts
+            self.alarm = Alarm(
+                self.name, scored.event, time, text, scored.value, scored.n_since, scored.size
+            )
         return self._output.text(scored)
 
 
@@ -152,8 +181,7 @@ class LoopStreams:
         are_named: Whether each row names its sensor, so that there may be several.
         all: The sensors that have come, in the order of their first rows, then those that may still
             come.
-        alarms: Alarms as (sensor's name, event, time and value as written); as with notes, whoever
-            reads one removes it.
+        alarms: Alarms of the last rows; as with notes, whoever reads one removes it.
         notes: Remarks of adapters on rows, such as a new season, as (line number, sensor's name,
             sentence). Whoever reads a remark removes it.
     """
@@ -165,7 +193,7 @@ class LoopStreams:
         self._states = NamedStates(stream, len(adapters), LIMIT, are_reserved=are_named)
         self.all = [_stream_of(self._states, adapter, anomaly_z) for adapter in adapters]
         self.notes: deque[tuple[int, str, str]] = deque(maxlen=MOST_NOTES)
-        self.alarms: deque[tuple[str, str, tuple[str, ...]]] = deque(maxlen=MOST_NOTES)
+        self.alarms: deque[Alarm] = deque(maxlen=MOST_NOTES)
 
     @property
     def header(self) -> str:
@@ -185,7 +213,7 @@ class LoopStreams:
         for note in sensor.adapter.notes:
             self.notes.append((row.line, sensor.name, note))
         if sensor.alarm:
-            self.alarms.append((sensor.name, sensor.alarm, row.texts))
+            self.alarms.append(sensor.alarm)
         head = [*[str(row.line)] * sensor.adapter.has_line]
         if self.are_named:
             head += quoted([sensor.name])
