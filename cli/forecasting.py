@@ -1,6 +1,7 @@
 """Stream a table through the general model of sensors; write, count and keep its forecasts.
 
     rows ──> Sensors.step ──> a line of the output, counts, the last rows for the picture
+                         └──> incidents, each with a line of its own
 
 The memory in use depends on the number of sensors, not on the length of the table.
 """
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from edgefold.cli.incidents import NAMES, TIMES_BYTES, Incident, Incidents
 from edgefold.cli.overview import Overview
+from edgefold.cli.text.sensors import event_text
 from edgefold.runtime.errors import DataError, MemoryLimitError, ValueRefusedError
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.rows.csv_columns import Row
-from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.rows.csv_fields import write_fields
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Distribution, Forecast
@@ -62,7 +65,7 @@ class Track:
         n_below: Number of values below the quantile of each level, (Q,); an equal one counts half.
         alarmed: Number of alarms by the name of their event.
         events: Number of events by name whose first row was not an alarm.
-        alarms: The last alarms: time as written, value, event.
+        alarms: The last alarms: time as written, value, event with the rows since it began.
         notes: The last messages on clock and season, each after the time of its row.
         reasons: Refused rows by reason without digits: the first line, its reason, and how many.
         drawn: Forecasts of the last rows; of a sensor that is not drawn, only of the last row.
@@ -114,7 +117,7 @@ class Track:
         if is_value:
             self.tally.row(forecast.value, forecast.n_missing, forecast.alarm)
         if forecast.alarm:
-            self.alarms.append((text, forecast.value, forecast.event))
+            self.alarms.append((text, forecast.value, event_text(forecast.event, forecast.since)))
             self.marked.append((forecast.time, forecast.value))
             self.alarmed[forecast.event] += 1
         elif forecast.event and forecast.event != self.event:
@@ -134,6 +137,7 @@ class ForecastRun:
         output: CSV file for each row and its forecast.
         ahead: CSV file for the forecasts after each row; None writes none.
         memory_limit: Bytes that all sensors may take; None for the memory that is free.
+        alarms: CSV file for the incidents; None writes none.
 
     Raises:
         MemoryLimitError: The sensors that are known already would take more.
@@ -144,6 +148,7 @@ class ForecastRun:
         bad: Counts of the lines that could not be read, which belong to no sensor.
         is_named: Whether the output names the sensor of each row.
         n_lines: Number of lines that were read.
+        incidents: The alarms joined to incidents; None if nobody asked for them.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class ForecastRun:
         output: TextIO,
         ahead: TextIO | None = None,
         memory_limit: int | None = None,
+        alarms: TextIO | None = None,
     ):
         self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
@@ -161,19 +167,24 @@ class ForecastRun:
         self.tracks: dict[str, Track] = {}
         self.bad = Track("")
         self.n_lines = 0
+        self._alarms = alarms
+        self.incidents = None if alarms is None else Incidents()
+        self._bytes = SENSOR_BYTES + (0 if alarms is None else TIMES_BYTES)
         self._limit = memory_limit or free_memory()
-        self._most = int(min(self._limit // SENSOR_BYTES, MOST_SENSORS))
+        self._most = int(min(self._limit // self._bytes, MOST_SENSORS))
         self._require_memory(max(len(choice.values), table.n_named))
         head = ["series"] * self.is_named
         write_fields(output, *head, *ROW_NAMES)
         if ahead is not None:
             write_fields(ahead, *head, *AHEAD_NAMES)
+        if alarms is not None:
+            write_fields(alarms, *head, *NAMES)
 
     def _require_memory(self, n: int) -> None:
         """Raise MemoryLimitError if n sensors take more than the limit and more are allowed."""
         if self._most < n <= MOST_SENSORS:
             raise MemoryLimitError(
-                f"{n:,} series need some {n * SENSOR_BYTES / 1e9:.2g} GB of memory, and "
+                f"{n:,} series need some {n * self._bytes / 1e9:.2g} GB of memory, and "
                 f"{self._limit / 1e9:.2g} GB are free or allowed. Name fewer columns with "
                 "--columns, or allow more with --memory-limit; --series names the column of names."
             )
@@ -188,6 +199,8 @@ class ForecastRun:
             else:
                 self.bad.refuse(row.line, row.reason)
             on_line()
+        if self.incidents is not None:
+            self._write_incidents(self.incidents.rest())
 
     def _take(self, name: str, row: Row | BadRow) -> None:
         track = self.tracks.get(name)
@@ -214,6 +227,15 @@ class ForecastRun:
         write_fields(self._output, *head, *row.texts, *_fields(forecast))
         if self._ahead is not None:
             self._write_ahead(self._ahead, head, row.texts[0], forecast)
+        if self.incidents is not None:
+            at, written = row.texts
+            self._write_incidents(self.incidents.take(name, at, written, forecast))
+
+    def _write_incidents(self, incidents: list[Incident]) -> None:
+        """Write a line for each incident."""
+        assert self._alarms is not None
+        for incident in incidents:
+            write_fields(self._alarms, *[incident.series] * self.is_named, *incident.fields)
 
     def _write_ahead(self, file: TextIO, head: list[str], text: str, forecast: Forecast) -> None:
         """Write the forecasts made after a row: a line for each horizon, one for a season ahead.
@@ -254,11 +276,6 @@ def free_memory() -> int:
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def write_fields(file: TextIO, *texts: str) -> None:
-    """Write texts to a file as one line of CSV, quoted where necessary."""
-    file.write(",".join(quoted(texts)) + "\n")
 
 
 def _band(forecast: Distribution) -> list[str]:

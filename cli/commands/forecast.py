@@ -60,6 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the picture and the other files get its name with another end",
     )
     output.add_argument(
+        "--alarms",
+        action="store_true",
+        help="write one more file, FILE-forecast-alarms.csv, with a line for each incident: when "
+        "it began, was alarmed and ended. A row with an event belongs to the open incident of this "
+        "event, or, if it is no alarm, to the one that began last; any other alarm begins an "
+        "incident. An incident is over after 4 rows in sequence that do not belong to it",
+    )
+    output.add_argument(
         "--ahead",
         action="store_true",
         help="write two more files: FILE-forecast-ahead.csv, what was forecast after each row of "
@@ -149,10 +157,11 @@ def run(args: argparse.Namespace) -> int:
             lasted_s = time.monotonic() - start_s
             # What was forecast is in its files by now, whatever becomes of the picture.
             picture, note = _draw(files["picture"], name, found, sensors, table)
-            _tell(found, _tracks(found, sensors), table, args.false_alarms, files["csv"])
+            _tell(found, _tracks(found, sensors), table, args.false_alarms, files)
     lines = "1 line" if found.n_lines == 1 else f"{found.n_lines:,} lines"
     print(f"this run      {lines} in {lasted_s:.1f} s")
-    names = [str(files[what]) for what in ("csv", "ahead", "next") if what in files]
+    kinds = ("csv", "alarms", "ahead", "next")
+    names = [str(files[kind]) for kind in kinds if kind in files]
     print(f"written       {', '.join([*names, *filter(None, [picture])])}")
     if note:
         print(f"picture       {note}")
@@ -164,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _places(args: argparse.Namespace) -> dict[str, Path]:
-    """Return the paths of the output files by kind: csv, picture; with --ahead also ahead and next.
+    """Return the paths of the output files by kind: csv, picture; if asked: alarms, ahead, next.
 
     Without --force the command ends with an error if one of the files exists.
     """
@@ -184,6 +193,8 @@ def _places(args: argparse.Namespace) -> dict[str, Path]:
         args.usage_error("argument --out: name the table of forecasts; the picture is beside it")
     stem = place.with_suffix("") if place.suffix == ".csv" else place
     files = {"csv": place, "picture": Path(f"{stem}.png")}
+    if args.alarms:
+        files["alarms"] = Path(f"{stem}-alarms.csv")
     if args.ahead:
         files |= {"ahead": Path(f"{stem}-ahead.csv"), "next": Path(f"{stem}-next.csv")}
     require_place(place)
@@ -215,7 +226,7 @@ def _forecast(
     Args:
         name: Name of the input, for messages.
         file: The input, whose position shows how much is read.
-        files: Paths of the output files by kind: csv, ahead and next.
+        files: Paths of the output files by kind: csv, alarms, ahead and next.
         table: The opened table of this input.
         sensors: The opened model.
         memory_limit: Bytes that all sensors may take; None for the memory that is free.
@@ -225,8 +236,11 @@ def _forecast(
 
     with ExitStack() as stack:
         output = stack.enter_context(_writing(files["csv"]))
-        ahead = stack.enter_context(_writing(files["ahead"])) if "ahead" in files else None
-        found = ForecastRun(table, sensors, output, ahead, memory_limit)
+        ahead, alarms = (
+            stack.enter_context(_writing(files[kind])) if kind in files else None
+            for kind in ("ahead", "alarms")
+        )
+        found = ForecastRun(table, sensors, output, ahead, memory_limit, alarms)
         if (n := max(len(table.choice.values), table.n_named)) >= MANY:
             say(f"memory        {n:,} series take some {n * SENSOR_BYTES / 1e9:.2g} GB")
         progress = _Progress(name, file, found)
@@ -269,7 +283,7 @@ def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFee
 
 def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table) -> None:
     """Write to CSV each sensor's forecasts of the next season; without one, `FAN_SLOTS` rows."""
-    from edgefold.cli.forecasting import write_fields
+    from edgefold.runtime.rows.csv_fields import write_fields
     from edgefold.runtime.sensors.forecasts import BAND
 
     write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
@@ -326,12 +340,16 @@ def _draw(
 
 
 def _tell(
-    found: ForecastRun, tracks: list[tuple[Track, SensorFeed]], table: Table, rate: float, csv: Path
+    found: ForecastRun,
+    tracks: list[tuple[Track, SensorFeed]],
+    table: Table,
+    rate: float,
+    files: Mapping[str, Path],
 ) -> None:
     """Print columns, scores, alarms, and the forecasts after the last row.
 
-    `rate` is the share of rows that alarm by chance, as --false-alarms has it, and `csv` the file
-    of forecasts.
+    `rate` is the share of rows that alarm by chance, as --false-alarms has it, and `files` holds
+    the paths of the output files by kind.
     """
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
@@ -345,7 +363,7 @@ def _tell(
     parts = (
         table_lines(table),
         score_lines(tracks, clock),
-        told_lines(found, rate, str(csv)),
+        told_lines(found, rate, str(files["csv"]), str(files.get("alarms", ""))),
         ahead_lines(coming, table.choice, found.is_named),
     )
     for lines in filter(None, parts):

@@ -77,12 +77,12 @@ def panel_line(track: Track) -> str:
     )
 
 
-def told_lines(run: ForecastRun, rate: float, csv: str) -> list[str]:
+def told_lines(run: ForecastRun, rate: float, csv: str, incidents: str = "") -> list[str]:
     """Return lines on the sensors' alarms, gaps, empty cells, changes of clock, and refused rows.
 
     A text that several sensors share, such as their common gaps, is written once. `rate` is the
     share of rows that alarm by chance, as --false-alarms has it, and `csv` the name of the file in
-    which all alarms are.
+    which all alarms are. `incidents` is the name of the file in which they are incidents, or "".
     """
     whose: dict[tuple[str, str], list[str]] = {}
     tracks = list(run.tracks.values())
@@ -98,6 +98,8 @@ def told_lines(run: ForecastRun, rate: float, csv: str) -> list[str]:
     n = sum(track.n_rows for track in tracks)
     if any(track.tally.n_alarms > SHOWN_ALARMS for track in tracks):
         lines.append(f"{'all alarms':<14}the rows of {csv} with alarm 1")
+    if incidents and run.incidents is not None:
+        lines.append(f"{'incidents':<14}{run.incidents.n:,}, a line each in {incidents}")
     if any(track.tally.n_alarms for track in tracks):
         chance = f"{rate * n:.2g} of the alarms, at --false-alarms {rate:g}"
         lines.append(f"{'by chance':<14}{chance}")

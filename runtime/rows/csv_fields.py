@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TextIO
 
 Clock = Literal["date", "number"]
 """Says how the times of a series are written: as dates, which are read as seconds since 1970, or as
@@ -110,3 +110,8 @@ def quoted(texts: Iterable[str]) -> list[str]:
         '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\r\n') else text
         for text in texts
     ]
+
+
+def write_fields(file: TextIO, *texts: str) -> None:
+    """Write texts to a file as one line of CSV, quoted where necessary."""
+    file.write(",".join(quoted(texts)) + "\n")
