@@ -13,6 +13,7 @@ from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_ala
 from edgefold.runtime.rows.csv_fields import plain
 
 if TYPE_CHECKING:
+    from edgefold.cli.alarm_command import AlarmCommand
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.row_source import RowSource
@@ -34,6 +35,7 @@ class Progress:
         keeps: Words on which points a full state keeps.
         prints_alarms: Whether each alarm is printed. Otherwise alarms are printed on a terminal
             only, and of a file no more than the first `SHOWN_ALARMS`.
+        command: The command that runs for each alarm; None for none.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Progress:
         output: OutputFile,
         keeps: str,
         prints_alarms: bool = False,
+        command: AlarmCommand | None = None,
     ):
         self._loop, self._source, self._output = loop, source, output
         self._line = StatusLine(PROGRESS_S)
@@ -51,6 +54,7 @@ class Progress:
         self._lines_to_say: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
         self._prints_alarms, self._n_alarms = prints_alarms, 0
+        self._command = command
         self._keeps, self._has_reported_full = keeps, False
 
     @property
@@ -134,10 +138,12 @@ class Progress:
                 self._lines_to_say.append("edgefold: further gaps and seasons are not told")
 
     def _report_alarms(self) -> None:
-        """Report the alarms of the last line, at once and in a line each."""
+        """Report the alarms of the last line, at once and in a line each, and start commands."""
         alarms = self._loop.sensors.alarms
         while alarms:
             alarm = alarms.popleft()
+            if self._command is not None:
+                self._command.give(alarm)
             if not (self._prints_alarms or self._line.is_live):
                 continue
             self._n_alarms += 1
@@ -201,6 +207,8 @@ class Progress:
                 f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
                 f"--streams {len(self._loop.sensors.all)}"
             )
+        if self._command is not None:
+            lines.append(f"on alarm      {self._command.summary}")
         if lost := self.lost:
             lines.append(self._warning(lost))
         if self._loop.n_without_slot >= FIRST:

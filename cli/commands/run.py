@@ -187,6 +187,17 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print each alarm of a sensor on stderr when it comes, as is done on a terminal",
     )
+    output.add_argument(
+        "--on-alarm",
+        type=alarm_command,
+        metavar="COMMAND",
+        help="of the general model of sensors: a command to run in the background for each alarm, "
+        "one at a time and for 60 s at most. It gets the alarm on stdin as JSON with the keys "
+        "series, event, time, value, since and size, and in the variables EDGEFOLD_EVENT, _TIME, "
+        "_VALUE and _SERIES. It is split into words and started without a shell, so write "
+        "\"sh -c '...'\" where you need one. The newest 16 alarms wait for it, older ones are "
+        "dropped and counted",
+    )
 
 
 def sensor_count(text: str) -> int:
@@ -204,6 +215,13 @@ def rotation(text: str) -> Rotation:
     from edgefold.runtime.loop.rotation import Rotation
 
     return Rotation(None if text == "day" else byte_size(text))
+
+
+def alarm_command(text: str) -> list[str]:
+    """Read the command that runs for each alarm as its words, for argparse."""
+    from edgefold.cli.alarm_command import command_words
+
+    return command_words(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -310,7 +328,12 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         output = OutputFile(args.output, stop, args.rotate)
         loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
         keeps = stream.manifest.keeps
-        progress = Progress(loop, source, output, keeps, args.print_alarms)
+        command = None
+        if args.on_alarm:
+            from edgefold.cli.alarm_command import AlarmCommand
+
+            command = opened.enter_context(AlarmCommand(args.on_alarm))
+        progress = Progress(loop, source, output, keeps, args.print_alarms, command)
         try:
             loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
             progress.tell()
@@ -408,13 +431,19 @@ def _adapters(
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     """Set --false-alarms in the adapters of the general model of sensors; check --rotate day.
 
-    Other models refuse --false-alarms, and the general model refuses --anomaly-z (DataError).
+    Other models refuse --false-alarms and --on-alarm, and the general model refuses --anomaly-z
+    (DataError).
     """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
 
     first = adapters[0]
     if not isinstance(first, SensorRows):
+        if args.on_alarm:
+            raise DataError(
+                f"{args.bundle} gives no alarms, which the general model of sensors does alone; "
+                "leave out --on-alarm, and look for anomaly 1 in the output."
+            )
         if args.false_alarms is not None:
             raise DataError(
                 f"{args.bundle} states no rate of false alarms, which the general model of sensors "
