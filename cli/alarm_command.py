@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.terminal import StatusLine, say
 
 if TYPE_CHECKING:
-    from edgefold.runtime.loop.streams import Alarm
+    from edgefold.runtime.loop.sensor_rows import Alarm
 
 MOST_WAITING = 16
 """Number of alarms that wait while a command runs; the oldest are dropped if there are more."""
@@ -139,7 +139,7 @@ class AlarmCommand:
         try:
             # A file instead of a pipe: a command that does not read it keeps nobody waiting.
             with open(os.memfd_create("alarm"), "w+b") as content:
-                content.write(json.dumps(_record(alarm)).encode() + b"\n")
+                content.write(json.dumps(alarm.to_json()).encode() + b"\n")
                 content.seek(0)
                 process = subprocess.Popen(
                     self._words,
@@ -185,18 +185,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(ENDING_S)
             return
-
-
-def _record(alarm: Alarm) -> dict[str, object]:
-    """Return an alarm as a JSON object."""
-    return {
-        "series": alarm.series,
-        "event": alarm.event,
-        "time": alarm.time,
-        "value": alarm.value if alarm.value == alarm.value else None,
-        "since": alarm.n_since,
-        "size": alarm.size,
-    }
 
 
 def _environment(alarm: Alarm) -> dict[str, str]:

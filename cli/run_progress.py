@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.loop.output_file import OutputFile
     from edgefold.runtime.loop.row_source import RowSource
-    from edgefold.runtime.loop.streams import Alarm
+    from edgefold.runtime.loop.sensor_rows import Alarm
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20

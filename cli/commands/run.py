@@ -188,6 +188,12 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
         help="print each alarm of a sensor on stderr when it comes, as is done on a terminal",
     )
     output.add_argument(
+        "--alarms",
+        metavar="FILE",
+        help="of the general model of sensors: a file for the alarms alone, CSV, or JSON lines if "
+        "its name ends in .jsonl, .ndjson or .json; it is resumed with the snapshot as --output is",
+    )
+    output.add_argument(
         "--on-alarm",
         type=alarm_command,
         metavar="COMMAND",
@@ -235,15 +241,18 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
     if args.anomaly_z is not None and not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
-    if args.output and args.snapshot and not _is_text(args.output):
-        args.usage_error(
-            "argument --output: its name is not UTF-8, and a snapshot cannot keep it; choose "
-            "another name"
-        )
+    for option, name in (("--output", args.output), ("--alarms", args.alarms)):
+        if name and args.snapshot and not _is_text(name):
+            args.usage_error(
+                f"argument {option}: its name is not UTF-8, and a snapshot cannot keep it; choose "
+                "another name"
+            )
+    if args.output == args.alarms == "-":
+        args.usage_error("argument --alarms: --output has standard output already; name a file")
     with StopSignal() as stop:
         from edgefold.runtime.loop.run_files import refuse_same_files, snapshot_lock
 
-        refuse_same_files(args.input, args.output, args.snapshot)
+        refuse_same_files(args.input, args.output, args.snapshot, args.alarms)
         with snapshot_lock(args.snapshot):
             return _run(args, stop)
 
@@ -326,7 +335,10 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
         output = OutputFile(args.output, stop, args.rotate)
-        loop = PredictionLoop(stream, adapters, source, output, args.snapshot, options, columns)
+        alarms = OutputFile(args.alarms, stop, option="--alarms")
+        loop = PredictionLoop(
+            stream, adapters, source, output, args.snapshot, options, columns, alarms
+        )
         keeps = stream.manifest.keeps
         command = None
         if args.on_alarm:
@@ -431,18 +443,18 @@ def _adapters(
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     """Set --false-alarms in the adapters of the general model of sensors; check --rotate day.
 
-    Other models refuse --false-alarms and --on-alarm, and the general model refuses --anomaly-z
-    (DataError).
+    Other models refuse --false-alarms, --alarms and --on-alarm, and the general model refuses
+    --anomaly-z (DataError).
     """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
 
     first = adapters[0]
     if not isinstance(first, SensorRows):
-        if args.on_alarm:
+        if args.on_alarm or args.alarms:
             raise DataError(
                 f"{args.bundle} gives no alarms, which the general model of sensors does alone; "
-                "leave out --on-alarm, and look for anomaly 1 in the output."
+                "leave out --alarms and --on-alarm, and look for anomaly 1 in the output."
             )
         if args.false_alarms is not None:
             raise DataError(

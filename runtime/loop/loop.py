@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_file import OutputFile, explain_existing
 from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
 from edgefold.runtime.loop.row_source import RowSource
+from edgefold.runtime.loop.sensor_rows import AlarmLines
 from edgefold.runtime.loop.streams import LoopStreams
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
@@ -84,6 +86,7 @@ class PredictionLoop:
         columns: The columns of an input with several sensors
             (`edgefold.runtime.rows.sensor_columns`); None reads the first adapter's columns, which
             belong to a single sensor.
+        alarms: The output for the alarms of the general model of sensors; None for none.
 
     Attributes:
         sensors: All sensors of the loop, each with its counters.
@@ -106,11 +109,14 @@ class PredictionLoop:
         snapshot: Path | None,
         options: LoopOptions,
         columns: Columns | None = None,
+        alarms: OutputFile | None = None,
     ):
         self._stream, self._source = stream, source
         self._output, self._snapshot, self._options = output, snapshot, options
         self._columns = adapters[0].columns if columns is None else columns
         self.sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
+        self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms
+        self._alarm_lines = AlarmLines(self._alarms.name, self.sensors.are_named)
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
@@ -165,10 +171,8 @@ class PredictionLoop:
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
         self._on_bad, self._on_end = on_bad, on_end
-        try:
+        with closing(self._output), closing(self._alarms):
             self._run(stop, on_row)
-        finally:
-            self._output.close()
 
     def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
         self._require_room()
@@ -185,6 +189,7 @@ class PredictionLoop:
                 since = 0
             if source.is_live and not source.holds_row:
                 self._output.flush()  # the next row may be long in coming
+                self._alarms.flush()
         self._save()
         if stop():
             return
@@ -265,6 +270,8 @@ class PredictionLoop:
         for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
             if n:
                 self._on_end(whose, line, n)
+        if sensor.alarm is not None:
+            self._alarms.write(self._alarm_lines.text(sensor.alarm))
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
         return self.sensors.written(part, sensor, fields)
 
@@ -334,6 +341,7 @@ class PredictionLoop:
             return
         self._write_snapshot(self._output.first_mark)
         self._output.begin(self.sensors.header, self._options.force)
+        self._alarms.begin(self._alarm_lines.header, self._options.force)
         self._begun = True
 
     def _save(self) -> None:
@@ -349,6 +357,7 @@ class PredictionLoop:
         a prediction, and nothing was learned.
         """
         self._output.remove()
+        self._alarms.remove()
         if self._snapshot is not None:
             self._snapshot.unlink(missing_ok=True)
 
@@ -368,6 +377,7 @@ class PredictionLoop:
             tuple(sensor.name for sensor in named),
             tuple(sensor.counters for sensor in named),
             self._columns.form,
+            (self._alarms.sync() if self._begun else self._alarms.first_mark) or None,
         )
         arrays = sensors.arrays()
         self._stream.save(self._snapshot, {RECORD: record.to_array(), **arrays})
@@ -401,8 +411,9 @@ class PredictionLoop:
         """
         snapshot, columns = self._snapshot, self._columns
         if self._options.force or snapshot is None or not snapshot.exists():
-            if self._output.exists and not self._options.force:
-                raise OutputError(explain_existing(self._output.name))
+            for output in (self._output, self._alarms):
+                if output.exists and not self._options.force:
+                    raise OutputError(explain_existing(output.name))
             return
         extra = self._stream.restore(snapshot)
         try:
@@ -436,6 +447,8 @@ class PredictionLoop:
             if "head" not in record.input and not self._source.is_live:
                 self._begin_file(layout)
         self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
+        is_new = self.counters.rows == 0 or bool(self._alarms.first_mark)  # or a file, not a pipe
+        self._alarms.resume(record.alarms or {}, self._alarm_lines.header, is_new)
         self._begun, self.resumed = True, layout is not None
 
     def _begin_file(self, layout: Layout) -> None:

@@ -43,6 +43,7 @@ class OutputFile:
         stop: Function that returns whether to stop; it is called while a pipe has no reader, or one
             that pauses.
         rotation: Decides when a file is finished and the next one begins; None never does.
+        option: The command's option that names the output, for messages.
 
     Attributes:
         name: The output's name, for messages.
@@ -59,11 +60,12 @@ class OutputFile:
         path: str | None,
         stop: Callable[[], bool] = lambda: False,
         rotation: Rotation | None = None,
+        option: str = "--output",
     ):
         self.name = "standard output" if path == "-" else str(path)
         self._path = path
         self._stop = stop
-        self._rotation = rotation
+        self._rotation, self._option = rotation, option
         self._fd = -1
         self._buffer = bytearray()
         self._header = b""
@@ -180,8 +182,8 @@ class OutputFile:
         """
         if "length" in mark and self._path in (None, "-"):
             raise OutputError(
-                "the snapshot continues a file of predictions; name it with --output, or start "
-                "over with --force."
+                f"the snapshot continues the file {mark['name']}; name it with {self._option}, or "
+                "start over with --force."
             )
         self._header = header.encode()
         if "length" not in mark:
@@ -233,8 +235,8 @@ class OutputFile:
         if before != self.name:
             return (
                 f"{self.name} does not exist, and the snapshot continues {before}: give that name "
-                "with --output (--rotate begins new files by size or day), or start over with "
-                "--force."
+                f"with {self._option} (--rotate begins new files by size or day), or start over "
+                "with --force."
             )
         return (
             f"{self.name} is gone, and the snapshot continues it behind byte {mark['length']}. "

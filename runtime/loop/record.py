@@ -49,6 +49,8 @@ class LoopRecord:
         names: Names of the sensors, where there may be several.
         sensors: The counts of these sensors, in the same order.
         table: The columns that were found from the input's first lines; None if they were given.
+        alarms: The mark (place as JSON) up to which the file of alarms was written; None without
+            such a file.
     """
 
     settings: Json
@@ -59,6 +61,7 @@ class LoopRecord:
     names: tuple[str, ...] = ()
     sensors: tuple[Counters, ...] = ()
     table: Json | None = None
+    alarms: Json | None = None
 
     def to_array(self) -> Array:
         """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
@@ -67,6 +70,8 @@ class LoopRecord:
             del form["names"], form["sensors"]
         if self.table is None:
             del form["table"]
+        if self.alarms is None:
+            del form["alarms"]
         return np.frombuffer(json.dumps(form).encode(), np.uint8)
 
 
@@ -100,8 +105,10 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
             raise ValueError("names and counters differ in number")
         counters = _counters(form["counters"], n_errors)
         table = _object(form["table"]) if "table" in form else None
+        alarms = _mark(_object(form["alarms"])) if "alarms" in form else None
+        layout = _layout(form, columns)
         return LoopRecord(
-            settings, found, _layout(form, columns), _mark(output), counters, names, sensors, table
+            settings, found, layout, _mark(output), counters, names, sensors, table, alarms
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

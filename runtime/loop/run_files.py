@@ -13,7 +13,9 @@ from edgefold.runtime.errors import OutputError, SnapshotError
 from edgefold.runtime.files import lock_file
 
 
-def refuse_same_files(source: str, output: str | None, snapshot: Path | None) -> None:
+def refuse_same_files(
+    source: str, output: str | None, snapshot: Path | None, alarms: str | None = None
+) -> None:
     """Refuse a run in which two files are the same one, so that one would overwrite the other.
 
     Links are followed.
@@ -22,11 +24,12 @@ def refuse_same_files(source: str, output: str | None, snapshot: Path | None) ->
         source: Path of the input, or "-" for standard input.
         output: Path of the predictions, "-" for standard output, or None for none.
         snapshot: Path of the snapshot, or None for none.
+        alarms: Path of the alarms, "-" for standard output, or None for none.
 
     Raises:
         OutputError: Two of them are the same file; nothing was opened.
     """
-    roles = [("--input", source, 0), ("--output", output, 1)]
+    roles = [("--input", source, 0), ("--output", output, 1), ("--alarms", alarms, 1)]
     if snapshot is not None:
         roles += [
             ("--snapshot", str(snapshot), -1),

@@ -13,13 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
-from edgefold.runtime.loop.sensor_rows import SensorColumns, SensorRows
+from edgefold.runtime.loop.sensor_rows import Alarm, SensorColumns, SensorRows
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
@@ -31,28 +30,6 @@ MOST_NOTES = 100
 """At most this many notes wait to be read; older ones are dropped."""
 RECORD_BYTES = 2048
 """A sensor's name, of up to 100 characters, and its counts take at most so many bytes as JSON."""
-
-
-class Alarm(NamedTuple):
-    """Describes an alarm of the general model of sensors.
-
-    Attributes:
-        series: The sensor's name; "" for a single sensor.
-        event: The name of what has happened.
-        time: The row's time as written in the input.
-        text: The row's value as written in the input; "" if it is missing.
-        value: The row's value; NaN if it is missing.
-        n_since: The number of rows before this one at which the event began.
-        size: The size of an event that lasts; else 0.
-    """
-
-    series: str
-    event: str
-    time: str
-    text: str
-    value: float
-    n_since: int
-    size: float
 
 
 class LoopStream(ABC):

@@ -16,7 +16,7 @@ import pytest
 
 from edgefold.cli.alarm_command import MOST_WAITING, AlarmCommand
 from edgefold.cli.main import main
-from edgefold.runtime.loop.streams import Alarm
+from edgefold.runtime.loop.sensor_rows import Alarm
 
 Text = pytest.CaptureFixture[str]
 LONG_S = 60.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def words_of(folder: Path, chain: str, form: str) -> list[str]:
     return [
         *("run", "sensors", "--input", str(folder / "in.csv"), *FORMS[form]),
         *("--output", str(folder / f"p{chain}.csv"), "--snapshot", str(folder / f"s{chain}.npz")),
-        *("--every", "10", "--false-alarms", "1e-2"),
+        *("--every", "10", "--false-alarms", "1e-2", "--alarms", str(folder / f"a{chain}.jsonl")),
     ]
 
 
@@ -47,7 +48,10 @@ def test_killed_at_10_moments(folder: Path, form: str, seed: int) -> None:
     write_input(folder / "in.csv", form)
     assert main(words_of(folder, "whole", form)) == 0
     whole = (folder / "pwhole.csv").read_text()
+    alarms = (folder / "awhole.jsonl").read_text()
+    assert alarms.count("\n") == sum(",1," in line for line in re.findall(",[01],.*", whole))
     assert all(f",1,{event}\n" in whole for event in ("value", "stuck", "gap"))
     for chain in killed_chains(words_of(folder, "CHAIN", form), N_KILLS, folder, seed):
         assert (folder / f"p{chain}.csv").read_text() == whole
+        assert (folder / f"a{chain}.jsonl").read_text() == alarms
         assert kept(folder / f"s{chain}.npz") == kept(folder / "swhole.npz")

@@ -57,6 +57,7 @@ SEVERAL = {
     },
     "names": ["roof", "cellar"],
     "sensors": [COUNTERS, COUNTERS],
+    "alarms": OUTPUT,
 }
 ODD = some.one_of(
     some.none(),
@@ -105,6 +106,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         counters,
         ("a", "b"),
         (counters, Counters(squared_error=[0.0])),
+        alarms=OUTPUT,
     )
     assert read_record(record.to_array(), PointColumns(2, 1), 1) == record
 
