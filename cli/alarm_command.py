@@ -16,6 +16,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -138,7 +139,7 @@ class AlarmCommand:
         """Run the command for one alarm until it ends; return why it failed, or ""."""
         try:
             # A file instead of a pipe: a command that does not read it keeps nobody waiting.
-            with open(os.memfd_create("alarm"), "w+b") as content:
+            with tempfile.TemporaryFile() as content:
                 content.write(json.dumps(alarm.to_json()).encode() + b"\n")
                 content.seek(0)
                 process = subprocess.Popen(

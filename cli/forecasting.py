@@ -54,7 +54,7 @@ MOST_PANELS = 8
 class Track:
     """Counts the rows, forecasts and alarms of one sensor, and keeps its last rows.
 
-    A row's event is what happens to the sensor: value, level shift, stuck, noisy or gap.
+    A row's event is what happens to the sensor, as `AlarmVerdict` lists it.
 
     Attributes:
         overview: Course of all rows, for the picture; None for a sensor that is not drawn.

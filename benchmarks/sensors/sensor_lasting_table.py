@@ -7,7 +7,7 @@ from benchmarks.table import Table
 
 
 def sensor_lasting(data: Record) -> list[Table]:
-    """What is found beside the oracle, and the alarms without a fault."""
+    """Return what is found beside the oracle, and the alarms without a fault."""
     within = ", ".join(map(str, data["within"]))
     rows = []
     for name, told in data["faults"].items():

@@ -69,8 +69,8 @@ class Forecast(Distribution):
         p_value: The probability that chance brings a value this far from the forecast, on either
             side; 1 if nothing was forecast or measured.
         alarm: Whether the row is an alarm, at the stated rate of false alarms.
-        event: What happens to the sensor: value, level shift, stuck, noisy or gap; empty for
-            nothing.
+        event: What happens to the sensor: value, level shift, stuck, gap, absent, drift, rhythm,
+            quiet or noisy; empty for nothing.
         n_missing: The number of slots without a row between this row and the one before.
         season: The season's length in slots; 0 if none is known.
         since: The number of rows before this one at which the event began, of the rows that have a
