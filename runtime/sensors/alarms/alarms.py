@@ -106,7 +106,7 @@ class Watch(KeptNumbers):
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:
             raise ValueError(f"rate is {rate}, must be above 0 and at most 0.1")
-        self.rate = rate
+        self.rate, self._log_lasting = rate, math.log(rate * PARTS["lasting"])
         self._error, self._surprise, self._side = Tail(), Tail(), Tail()
         self._habits, self._gaps = Habits(), Runs()
         self._lasting, self._recurring = Lasting(), Recurring()
@@ -171,7 +171,8 @@ class Watch(KeptNumbers):
         lasting = self._lasting
         if scored.event == "level shift":
             lasting.forget_level()
-        log_allowed = math.log(self._allowed("lasting"))
+        guard = self._guard
+        log_allowed = self._log_lasting + GUARD * guard * abs(guard)
         found = lasting.see(value, usual, season, n_missing, log_allowed)
         if not found:
             self._n_over += 1

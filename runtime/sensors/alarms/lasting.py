@@ -145,14 +145,21 @@ class Lasting(KeptNumbers):
             self._follows = 0
             return []
         away, found = apart - self._level, list[Excursion]()
+        most = CLIP * math.sqrt(self._variance) if self._n_model >= N_MODEL else math.inf
+        bounded = -most if away < -most else most if away > most else away
         if self._follows and not n_missing:
-            error, size = away - self._phi() * self._before, self._usual_size
+            before, size, phi = self._before, self._usual_size, 0.0
+            if self._variance > 0.0:
+                phi = max(0.0, min(self._product / self._variance, MOST_PHI))
+            error = away - phi * before
             if self._waits:
                 self._waits -= 1
-            elif size > 0.0 and self._n_model >= N_MODEL:
-                found = self._scored(error / size, self._before / size, log_allowed)
-            self._learn_law(away, error)
-        self._learn_level(away)
+            elif size > 0.0 and most < math.inf:
+                found = self._scored(error / size, before / size, log_allowed)
+            self._learn(bounded, -most if before < -most else min(before, most), error)
+        n = self._n_level
+        self._level += (bounded if n else away) / (n + 1.0)
+        self._n_level = n + 1.0 if n < MEMORY else MEMORY
         self._before, self._follows = apart - self._level, 1
         return found
 
@@ -171,30 +178,9 @@ class Lasting(KeptNumbers):
         self._sums, self._tops, self._opened = ([0.0] * N_SIGNS for _ in range(3))
         self._waits = LONGEST
 
-    # The slow model ------------------------------------------------------------------------------
-
-    def _phi(self) -> float:
-        if self._variance <= 0.0:
-            return 0.0
-        phi = self._product / self._variance
-        return 0.0 if phi < 0.0 else phi if phi < MOST_PHI else MOST_PHI
-
-    def _bounded(self, away: float) -> float:
-        """Return d, clipped once the variance is known."""
-        if self._n_model < N_MODEL:
-            return away
-        most = CLIP * math.sqrt(self._variance)
-        return -most if away < -most else most if away > most else away
-
-    def _learn_level(self, away: float) -> None:
-        n = self._n_level
-        self._level += (self._bounded(away) if n else away) / (n + 1.0)
-        self._n_level = n + 1.0 if n < MEMORY else MEMORY
-
-    def _learn_law(self, away: float, error: float) -> None:
-        """Learn variance, product and size from d and e of a row."""
+    def _learn(self, away: float, before: float, error: float) -> None:
+        """Let the slow model learn from d of a row and of the one before, both clipped, and e."""
         n, size = self._n_model, MEAN_TO_STD * abs(error)
-        away, before = self._bounded(away), self._bounded(self._before)
         if n >= N_MODEL and size > CLIP * self._usual_size > 0.0:
             size = CLIP * self._usual_size
         rate = 1.0 / (n + 1.0)
@@ -227,26 +213,22 @@ class Lasting(KeptNumbers):
             QUIET_GAIN - QUIET_SLOPE * square,
             NOISY_SLOPE * square - NOISY_COST,
         )
-        heights, found = self._sums, list[Excursion]()
+        heights, tops, found = self._sums, self._tops, list[Excursion]()
         self._sums = sums = [
             a + b if a + b > 0.0 else 0.0 for a, b in zip(heights, gains, strict=True)
         ]
+        self._begun, self._marks = begun, marks = [*self._begun], [*self._marks]
         for sign, height in enumerate(sums):
-            if height == 0.0:
-                if self._tops[sign] > 0.0:
-                    self._end(sign)
-            elif heights[sign] == 0.0:
-                self._begin(sign)
-            elif height > BASE or self._tops[sign] > 0.0:
-                self._follow(sign, height, log_allowed, found)
+            if height > 0.0:
+                if heights[sign] == 0.0:
+                    begun[sign], marks[sign] = self.n - 1.0, self._measure(sign)
+                elif height > BASE or tops[sign] > 0.0:
+                    self._follow(sign, height, log_allowed, found)
+            elif tops[sign] > 0.0:
+                self._end(sign)
         self._squares += square
         self._products += product
         return found
-
-    def _begin(self, sign: int) -> None:
-        """Note where an excursion begins, and what its size is measured from."""
-        self._begun = _replaced(self._begun, sign, float(self.n - 1))
-        self._marks = _replaced(self._marks, sign, self._measure(sign))
 
     def _measure(self, sign: int) -> float:
         """Return the number whose change gives the size of an excursion."""
