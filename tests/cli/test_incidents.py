@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import random
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,26 @@ def test_memory_for_the_times_is_required(tmp_path: Path, monkeypatch: pytest.Mo
     for words in ((), ("--alarms", "--force")):
         assert main(["forecast", str(source), "--memory-limit", "10MB", *words]) == 0
     assert made[1]._most < made[0]._most
+
+
+def drifting(path: Path, seed: int) -> Path:
+    """Slow noise each quarter of an hour, which drifts in its last 60 rows by one scale a row."""
+    start, noise, level = datetime(2024, 1, 1), random.Random(seed), 0.0
+    lines = ["t,v"]
+    for i in range(2560):
+        level = 0.8 * level + noise.gauss(0.0, 1.0)
+        lines.append(f"{start + i * timedelta(minutes=15)},{20 + level + max(0, i - 2500):.4f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_drift_begins_before_its_alarm(tmp_path: Path, capsys: Text) -> None:
+    source = drifting(tmp_path / "log.csv", seed=1)
+    assert main(["forecast", str(source), "--alarms"]) == 0
+    line = next(x for x in read(tmp_path / "log-forecast-alarms.csv") if x["event"] == "drift")
+    assert line["begin"] < line["alarmed"]
+    assert int(line["rows"]) > 1 and float(line["size"]) > 0
+    capsys.readouterr()
+    assert main(["run", "sensors", "--input", str(source), "--print-alarms"]) == 0
+    err = capsys.readouterr().err
+    assert "ALARM: drift (begun " in err and f"at {line['alarmed']}" in err
