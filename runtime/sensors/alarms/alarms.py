@@ -150,26 +150,35 @@ class Watch(KeptNumbers):
         is_absent = self._recurring.see(value, n_missing, place, self._is_stuck > 0)
         middle = float(quantiles[len(quantiles) // 2])
         is_sound = math.isfinite(middle) and p_value == p_value
-        if is_sound and is_scored(log_density, p_value):
+        scored = lasting = QUIET
+        is_scored_row = is_sound and is_scored(log_density, p_value)
+        if is_scored_row:
             scored = self._see_score(value, p_value, middle)
-            lasting = self._see_lasting(value, usual, place.season, n_missing, scored)
-        else:
-            scored = lasting = QUIET
         absent = self._alarmed("absent") if is_absent and self._n >= N_FIRST else QUIET
-        verdicts = (found, stuck, scored, absent, lasting)
+        others = (found, stuck, scored, absent)
         self._n_calm += 1
-        for verdict in verdicts:
+        if found.alarm or stuck.alarm or scored.alarm or absent.alarm:
+            self._n_calm = 0
+        if is_scored_row:
+            is_shift = scored.event == "level shift"
+            lasting = self._see_lasting(value, usual, place.season, n_missing, is_shift)
+        for verdict in others:
             if verdict.alarm:
-                self._n_calm = 0
                 return verdict
-        return next((verdict for verdict in verdicts if verdict.event), QUIET)
+        if lasting.alarm:
+            self._n_calm = 0
+            return lasting
+        return next((verdict for verdict in (*others, lasting) if verdict.event), QUIET)
 
     def _see_lasting(
-        self, value: float, usual: float, season: int, n_missing: int, scored: AlarmVerdict
+        self, value: float, usual: float, season: int, n_missing: int, is_shift: bool
     ) -> AlarmVerdict:
-        """Decide whether what lasts is an alarm: nothing else has explained it since it began."""
+        """Decide whether what lasts is an alarm: no other one has come since it began.
+
+        `is_shift` says whether the level has shifted; the other arguments are those of `Lasting`.
+        """
         lasting = self._lasting
-        if scored.event == "level shift":
+        if is_shift:
             lasting.forget_level()
         guard = self._guard
         log_allowed = self._log_lasting + GUARD * guard * abs(guard)
@@ -188,7 +197,7 @@ class Watch(KeptNumbers):
         self._n_over = 0
         event = SIGNS[self._lasts]
         _, n_since, size = next((one for one in found if one.event == event), first)
-        is_new = not goes_on and n_since <= self._n_calm
+        is_new = not goes_on and n_since < self._n_calm
         if is_new:
             self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
         return AlarmVerdict(is_new, event, n_since, size)

@@ -218,16 +218,19 @@ class Lasting(KeptNumbers):
             a + b if a + b > 0.0 else 0.0 for a, b in zip(heights, gains, strict=True)
         ]
         self._begun, self._marks = begun, marks = [*self._begun], [*self._marks]
+        has_become_usual = False
         for sign, height in enumerate(sums):
             if height > 0.0:
                 if heights[sign] == 0.0:
                     begun[sign], marks[sign] = self.n - 1.0, self._measure(sign)
                 elif height > BASE or tops[sign] > 0.0:
-                    self._follow(sign, height, log_allowed, found)
+                    has_become_usual |= self._follow(sign, height, log_allowed, found)
             elif tops[sign] > 0.0:
                 self._end(sign)
         self._squares += square
         self._products += product
+        if has_become_usual:
+            self._forget()
         return found
 
     def _measure(self, sign: int) -> float:
@@ -237,8 +240,12 @@ class Lasting(KeptNumbers):
             return self._before + self._level
         return self._products if event == "rhythm" else self._squares
 
-    def _follow(self, sign: int, height: float, log_allowed: float, found: list[Excursion]) -> None:
-        """Follow an excursion that has risen above `BASE`, and add it to `found` if it is rare."""
+    def _follow(self, sign: int, height: float, log_allowed: float, found: list[Excursion]) -> bool:
+        """Follow an excursion that has risen above `BASE`, and add it to `found` if it is rare.
+
+        Returns:
+            Whether it was rare and has lasted for so long that it is usual now.
+        """
         if height > self._tops[sign]:
             self._tops = _replaced(self._tops, sign, height)
         n_since = self.n - 1 - int(self._begun[sign])
@@ -252,8 +259,7 @@ class Lasting(KeptNumbers):
         if n_since >= LONGEST or height < self._tops[sign] - FALL:
             self._end(sign)
             self._sums[sign] = 0.0
-            if is_alarmed and n_since >= LONGEST:  # it has become usual
-                self._forget()
+        return is_alarmed and n_since >= LONGEST
 
     def log_rarity(self, sign: int, height: float) -> float:
         """Return the logarithm of the excursions per row that rise at least to a height."""
