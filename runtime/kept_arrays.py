@@ -34,9 +34,9 @@ class KeptNumbers:
     def copy(self: Numbers) -> Numbers:
         """Return a copy; a change of one of the two does not change the other."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other.__dict__ = copied = self.__dict__.copy()
         for name in self.PARTS:
-            setattr(other, name, getattr(self, name).copy())
+            copied[name] = copied[name].copy()
         return other
 
     def numbers(self) -> Array:
