@@ -118,7 +118,8 @@ class Incidents:
             own.end = time
             own.n_rows += own.n_after
             own.n_after = 0
-            own.size = forecast.size or own.size
+            if forecast.event == own.event:
+                own.size = forecast.size
         sensor.open = [incident for incident in sensor.open if not incident.is_over]
         return self._due()
 

@@ -247,7 +247,9 @@ class Watch(KeptNumbers):
         is_large = error > self._error.level or surprise > self._surprise.level
         if is_large and self._recurring.explains(error):
             by_error = by_surprise = by_side = 1.0
-            self._learning, self._sign = LEARNING, math.copysign(1.0, away)
+            sign = math.copysign(1.0, away)
+            left = self._learning if sign == self._sign else 0
+            self._learning, self._sign = max(left, INCIDENT), sign
         else:
             by_error, by_surprise = self._error.see(error), self._surprise.see(surprise)
             if surprise < LEAST_SURPRISE:

@@ -62,8 +62,9 @@ excursion of all is taken as lower by this factor."""
 CLIP_HEIGHT, CLIP_ALARMED = 30.0, 3.0
 """The law learns from a height as if it were at most the first many means, and if it was alarmed at
 most the second many times the height at the alarm."""
-ABOVE = 1.5
-"""An alarmed sum is at least this many times as high as all excursions before."""
+ABOVE, YOUNG = 1.5, 500.0
+"""An alarmed sum is at least ABOVE + YOUNG / rows times as high as all excursions before: where
+rows are few, the highest one says less."""
 N_FIRST = 2000
 """The rows of a sensor before an excursion begins that may be alarmed."""
 LARGEST = 1e100
@@ -250,7 +251,8 @@ class Lasting(KeptNumbers):
             self._tops = _replaced(self._tops, sign, height)
         n_since = self.n - 1 - int(self._begun[sign])
         is_alarmed = self._opened[sign] > 0.0
-        if not is_alarmed and height > ABOVE * self._highest[sign]:
+        above = ABOVE + YOUNG / self._rows
+        if not is_alarmed and height > above * self._highest[sign]:
             is_alarmed = self.log_rarity(sign, height) < log_allowed
             if is_alarmed:
                 self._opened = _replaced(self._opened, sign, height)

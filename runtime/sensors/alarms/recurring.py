@@ -27,7 +27,7 @@ NEAR, SETTLING = 1, 5
 may still be wrong because of it."""
 N_SOON, N_SOON_CYCLES, N_EVER, N_CYCLES = 3, 7, 5, 21
 """A jump is expected after 3 in the last 7 cycles, or 5 in the last 21."""
-LARGER = 1.5
+LARGER = 1.25
 """How much larger than the largest jump at its phase an error may be that it explains."""
 WEEK, N_DUE = 7, 6
 """The cycles after which working days repeat; and in how many of these a daily jump came."""
