@@ -62,10 +62,10 @@ excursion of all is taken as lower by this factor."""
 CLIP_HEIGHT, CLIP_ALARMED = 30.0, 3.0
 """The law learns from a height as if it were at most the first many means, and if it was alarmed at
 most the second many times the height at the alarm."""
-ABOVE, YOUNG = 1.5, 500.0
+ABOVE, YOUNG = 1.2, 1300.0
 """An alarmed sum is at least ABOVE + YOUNG / rows times as high as all excursions before: where
 rows are few, the highest one says less."""
-N_FIRST = 2000
+N_FIRST = 2300
 """The rows of a sensor before an excursion begins that may be alarmed."""
 LARGEST = 1e100
 SLOW_COST, FAST_COST, RHYTHM_COST = 0.5 * SLOW**2, 0.5 * FAST**2, 0.5 * LESS_PHI**2
