@@ -125,9 +125,8 @@ is shipped learns each sensor as its rows come. Every column of numbers is a sen
 
 mean and q05 to q95 are what was forecast of a row before its value was seen: 90 % of the values
 should lie between q05 and q95. p_value tells how often a value so far out comes by chance. alarm
-is 1 where something happened; event names it: value, level shift,
-stuck, gap, absent, drift, rhythm, quiet or noisy (docs/sensors.md).
-docs/sensors.md tells more."""
+is 1 where something happened; event names it: value, level shift, stuck, gap, absent, drift,
+rhythm, quiet or noisy. docs/sensors.md and docs/alarms.md say more."""
 
 
 def run(args: argparse.Namespace) -> int:
