@@ -199,7 +199,7 @@ class Watch(KeptNumbers):
         _, n_since, size = next((one for one in found if one.event == event), first)
         is_new = not goes_on and n_since < self._n_calm
         if is_new:
-            self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
+            self._lower_guard()
         return AlarmVerdict(is_new, event, n_since, size)
 
     def _allowed(self, part: str) -> float:
@@ -227,8 +227,12 @@ class Watch(KeptNumbers):
         self._is_stuck = 1
         return self._alarmed("stuck")
 
-    def _alarmed(self, event: str) -> AlarmVerdict:
+    def _lower_guard(self) -> None:
+        """Count an alarm, which lowers the rate that is allowed next."""
         self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
+
+    def _alarmed(self, event: str) -> AlarmVerdict:
+        self._lower_guard()
         return ALARMS[event]
 
     def _see_score(self, value: float, p_value: float, middle: float) -> AlarmVerdict:
@@ -279,8 +283,8 @@ class Watch(KeptNumbers):
 
         `value` is the measured value and `middle` its forecast median. Each argument `by_...` is
         the probability that chance makes a measure so large: the error |value - middle|; the
-        surprise -log(p-value); the sum of recent surprises, signed by the side of the median; the
-        mean size of recent errors. The stated rate of false alarms sets how low is too low.
+        surprise -log(p-value); the sum of recent surprises, signed by the side of the median. The
+        stated rate of false alarms sets how low is too low.
         """
         if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
             self._age, self._stayed = 0, 0
