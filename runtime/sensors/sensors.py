@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import astuple
 from numbers import Real
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -47,6 +48,7 @@ from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
 """The name under which a snapshot keeps the names of the sensors, as JSON in an array of bytes."""
+NOTHING = list(astuple(UNKNOWN))
 FULL = "there are {n:,} sensors already; is it a name at all?"
 
 
@@ -185,9 +187,10 @@ class Sensors(OneCaller):
             BusyError: Another call is running; nothing changed.
         """
         row = self._take(time, number_of(value), sensor, dated)
-        own = Distribution(row.mean, *row.quantiles) if row.is_known else UNKNOWN
+        own = [row.mean, *row.quantiles] if row.is_known else NOTHING
+        mean, q05, q10, q25, q50, q75, q90, q95 = own
         return Forecast(
-            *(own.mean, own.q05, own.q10, own.q25, own.q50, own.q75, own.q90, own.q95),
+            *(mean, q05, q10, q25, q50, q75, q90, q95),
             time=row.time,
             value=row.value,
             log_density=row.log_density,

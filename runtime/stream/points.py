@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from edgefold.runtime.arrays import Array, aligned_full
 from edgefold.runtime.bundle.manifest import Manifest, Scaling
 from edgefold.runtime.errors import ShapeError, StepRefusedError, ValueRefusedError
 from edgefold.runtime.predictions import Prediction
+from edgefold.runtime.predictions.base import PredictionTensor
 from edgefold.runtime.stream.state_buffers import Step
 
 N_AT_ONCE = 1 << 14
@@ -165,7 +167,7 @@ class _Views(NamedTuple):
         raw: The view of the buffer in the caller's units, (B, M, *shape).
         scale: The factor that brings scaled numbers to the caller's units; None changes nothing.
         shift: The number to add after the scale; None adds nothing.
-        bound: The largest absolute value that counts as finite; None checks nothing.
+        bound: The largest size (`_size`) that counts as finite; None checks nothing.
     """
 
     name: str
@@ -174,6 +176,27 @@ class _Views(NamedTuple):
     scale: Array | None
     shift: Array | None
     bound: float | None
+
+
+class _Kind(NamedTuple):
+    """Describes tensors that are checked together, by their type and bound (`_Views.bound`)."""
+
+    dtype: str
+    bound: float | None
+
+
+def _kind_of(tensor: PredictionTensor) -> _Kind:
+    dtype = tensor.dtype if tensor.unscale == "none" else "float64"
+    if np.dtype(dtype).kind != "f":
+        return _Kind(dtype, None)
+    # In units of y every number must be finite; scores may be infinite, but not NaN.
+    is_score = tensor.unscale in ("none", "log-density")
+    return _Kind(dtype, math.inf if is_score else sys.float_info.max)
+
+
+def _size(numbers: Array) -> float:
+    """Return the sum of squares; of one number, which is faster, the absolute value."""
+    return float(abs(numbers.item()) if numbers.size == 1 else np.vdot(numbers, numbers))
 
 
 class RawPredictions:
@@ -186,23 +209,30 @@ class RawPredictions:
 
     def __init__(self, manifest: Manifest, width: int):
         self._one_stream = manifest.n_streams == 1
+        tensors = manifest.prediction_tensors
+        kinds = [_kind_of(tensor) for tensor in tensors]
+        shapes = [(manifest.n_streams, width, *tensor.shape) for tensor in tensors]
+        # Tensors of one kind lie side by side in one array, so that one pass can check them all.
+        sizes = Counter[_Kind]()
+        for kind, shape in zip(kinds, shapes, strict=True):
+            sizes[kind] += math.prod(shape)
+        flat = {kind: aligned_full((size,), kind.dtype, 0) for kind, size in sizes.items()}
+        left = dict(flat)
         self._tensors: list[tuple[str, Array, Array | None, Array | None, float | None]] = []
-        for tensor in manifest.prediction_tensors:
-            dtype = tensor.dtype if tensor.unscale == "none" else "float64"
-            buffer = aligned_full((manifest.n_streams, width, *tensor.shape), dtype, 0)
-            scale, shift = None, None
+        for tensor, kind, shape in zip(tensors, kinds, shapes, strict=True):
+            n, scale, shift = math.prod(shape), None, None
+            buffer, left[kind] = left[kind][:n].reshape(shape), left[kind][n:]
             if tensor.unscale != "none":
                 scale, shift = manifest.scaling_y.of(tensor.unscale)
-            # In units of y every number must be finite; scores may be infinite, but not NaN.
-            is_score = tensor.unscale in ("none", "log-density")
-            bound = math.inf if is_score else sys.float_info.max
-            is_float = np.dtype(dtype).kind == "f"
-            self._tensors.append((tensor.name, buffer, scale, shift, bound if is_float else None))
-        self.n_bytes = sum(tensor[1].nbytes for tensor in self._tensors)
+            self._tensors.append((tensor.name, buffer, scale, shift, kind.bound))
+        self._flat = [(of, kind.bound) for kind, of in flat.items() if kind.bound is not None]
+        self.n_bytes = sum(of.nbytes for of in flat.values())
         # A loop asks the same step for as many targets each time. Making its views only once saves
         # a third of the time that a prediction of seven tensors takes.
         self._step: Step | None = None
+        self._width = width
         self._m, self._views = 0, list[_Views]()
+        self._checked: list[tuple[Array, float]] = []  # what must be finite, and its largest size
 
     def of(self, step: Step, m: int) -> Prediction:
         """Return the prediction for m targets, in the caller's units, from a step's output buffers.
@@ -211,32 +241,44 @@ class RawPredictions:
             StepRefusedError: The prediction is not finite.
         """
         if step is not self._step or m != self._m:
-            self._step, self._m, self._views = step, m, self._views_of(step, m)
+            self._look_at(step, m)
         tensors = {}
-        for name, scaled, raw, scale, shift, bound in self._views:
+        for name, scaled, raw, scale, shift, _ in self._views:
             if scale is None:
                 raw[...] = scaled
             else:
                 np.multiply(scaled, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
-            if bound is not None:
-                size = abs(raw.item()) if raw.size == 1 else np.vdot(raw, raw)
-                if not size <= bound:  # of NaN, every comparison is false
-                    raise StepRefusedError(
-                        f"{step.graph.name} gave a {name} that is not finite; the state is as "
-                        "before. Check the snapshot that was restored, if any, and the bundle with "
-                        "`edgefold check`."
-                    )
             # Each caller gets a new view, because a caller may set its shape.
             tensors[name] = raw[0] if self._one_stream else raw[:]
+        for numbers, bound in self._checked:
+            if not _size(numbers) <= bound:  # of NaN, every comparison is false
+                self._require_finite(step)
         return Prediction(tensors)
 
-    def _views_of(self, step: Step, m: int) -> list[_Views]:
-        return [
+    def _look_at(self, step: Step, m: int) -> None:
+        """Make the views of m targets, and note what must be finite of them.
+
+        If they fill the buffers, one pass over all tensors of a type finds what is not finite.
+        """
+        self._step, self._m = step, m
+        self._views = [
             _Views(name, step.outputs[name][:, :m], buffer[:, :m], scale, shift, bound)
             for name, buffer, scale, shift, bound in self._tensors
         ]
+        each = [(of.raw, of.bound) for of in self._views if of.bound is not None]
+        self._checked = self._flat if m == self._width else each
+
+    def _require_finite(self, step: Step) -> None:
+        """Refuse a prediction with a tensor that is not finite; only their sum may be too large."""
+        for of in self._views:
+            if of.bound is not None and not _size(of.raw) <= of.bound:
+                raise StepRefusedError(
+                    f"{step.graph.name} gave a {of.name} that is not finite; the state is as "
+                    "before. Check the snapshot that was restored, if any, and the bundle with "
+                    "`edgefold check`."
+                )
 
     def release(self) -> None:
         """Drop the references to the step's buffers, so that their memory can be freed."""

@@ -145,30 +145,26 @@ class Watch(KeptNumbers):
         """
         if not math.isfinite(value):
             return QUIET
-        found = self._see_gap(n_missing) if n_missing > 0 else QUIET
+        gap = self._see_gap(n_missing) if n_missing > 0 else QUIET
         stuck = self._see_run(value, n_missing)
         is_absent = self._recurring.see(value, n_missing, place, self._is_stuck > 0)
         middle = float(quantiles[len(quantiles) // 2])
-        is_sound = math.isfinite(middle) and p_value == p_value
         scored = lasting = QUIET
+        is_sound = math.isfinite(middle) and p_value == p_value
         is_scored_row = is_sound and is_scored(log_density, p_value)
         if is_scored_row:
             scored = self._see_score(value, p_value, middle)
         absent = self._alarmed("absent") if is_absent and self._n >= N_FIRST else QUIET
-        others = (found, stuck, scored, absent)
-        self._n_calm += 1
-        if found.alarm or stuck.alarm or scored.alarm or absent.alarm:
-            self._n_calm = 0
+        has_alarm = gap.alarm or stuck.alarm or scored.alarm or absent.alarm
+        self._n_calm = 0 if has_alarm else self._n_calm + 1
         if is_scored_row:
             is_shift = scored.event == "level shift"
             lasting = self._see_lasting(value, usual, place.season, n_missing, is_shift)
-        for verdict in others:
-            if verdict.alarm:
-                return verdict
-        if lasting.alarm:
+        if lasting.alarm and not has_alarm:
             self._n_calm = 0
-            return lasting
-        return next((verdict for verdict in (*others, lasting) if verdict.event), QUIET)
+        if gap is stuck is scored is absent is lasting:
+            return QUIET
+        return _foremost((gap, stuck, scored, absent, lasting))
 
     def _see_lasting(
         self, value: float, usual: float, season: int, n_missing: int, is_shift: bool
@@ -360,3 +356,10 @@ class Watch(KeptNumbers):
 
     def _tails(self) -> tuple[Tail, ...]:
         return self._error, self._surprise, self._side
+
+
+def _foremost(verdicts: Sequence[AlarmVerdict]) -> AlarmVerdict:
+    """Return the first verdict that is an alarm; without one, the first that names an event."""
+    return next((one for one in verdicts if one.alarm), None) or next(
+        (one for one in verdicts if one.event), QUIET
+    )

@@ -145,19 +145,23 @@ class Lasting(KeptNumbers):
         if not -LARGEST < apart < LARGEST:
             self._follows = 0
             return []
-        away, found = apart - self._level, list[Excursion]()
+        away = apart - self._level
+        found: list[Excursion] = []
         most = CLIP * math.sqrt(self._variance) if self._n_model >= N_MODEL else math.inf
-        bounded = -most if away < -most else most if away > most else away
+        bounded = away if -most <= away <= most else math.copysign(most, away)
         if self._follows and not n_missing:
-            before, size, phi = self._before, self._usual_size, 0.0
-            if self._variance > 0.0:
-                phi = max(0.0, min(self._product / self._variance, MOST_PHI))
+            before, size = self._before, self._usual_size
+            phi = self._product / self._variance if self._variance > 0.0 else 0.0
+            if not 0.0 <= phi <= MOST_PHI:
+                phi = MOST_PHI if phi > 0.0 else 0.0
             error = away - phi * before
             if self._waits:
                 self._waits -= 1
             elif size > 0.0 and most < math.inf:
                 found = self._scored(error / size, before / size, log_allowed)
-            self._learn(bounded, -most if before < -most else min(before, most), error)
+            if not -most <= before <= most:
+                before = math.copysign(most, before)
+            self._learn(bounded, before, error)
         n = self._n_level
         self._level += (bounded if n else away) / (n + 1.0)
         self._n_level = n + 1.0 if n < MEMORY else MEMORY
@@ -201,29 +205,37 @@ class Lasting(KeptNumbers):
             log_allowed: As for `see`.
         """
         self._rows += 1.0
-        score = -CLIP_SCORE if score < -CLIP_SCORE else min(score, CLIP_SCORE)
-        before = -CLIP_SCORE if before < -CLIP_SCORE else min(before, CLIP_SCORE)
+        if not -CLIP_SCORE <= score <= CLIP_SCORE:
+            score = math.copysign(CLIP_SCORE, score)
+        if not -CLIP_SCORE <= before <= CLIP_SCORE:
+            before = math.copysign(CLIP_SCORE, before)
         square, product = score * score, score * before
         slow, fast = SLOW * score, FAST * score
-        gains = (
-            slow - SLOW_COST,
-            -slow - SLOW_COST,
-            fast - FAST_COST,
-            -fast - FAST_COST,
-            -LESS_PHI * product - RHYTHM_COST * before * before,
-            QUIET_GAIN - QUIET_SLOPE * square,
-            NOISY_SLOPE * square - NOISY_COST,
-        )
-        heights, tops, found = self._sums, self._tops, list[Excursion]()
+        heights, tops = self._sums, self._tops
+        up, down, fast_up, fast_down, rhythm, quiet, noisy = heights
+        up += slow - SLOW_COST
+        down -= slow + SLOW_COST
+        fast_up += fast - FAST_COST
+        fast_down -= fast + FAST_COST
+        rhythm -= LESS_PHI * product + RHYTHM_COST * before * before
+        quiet += QUIET_GAIN - QUIET_SLOPE * square
+        noisy += NOISY_SLOPE * square - NOISY_COST
         self._sums = sums = [
-            a + b if a + b > 0.0 else 0.0 for a, b in zip(heights, gains, strict=True)
+            up if up > 0.0 else 0.0,
+            down if down > 0.0 else 0.0,
+            fast_up if fast_up > 0.0 else 0.0,
+            fast_down if fast_down > 0.0 else 0.0,
+            rhythm if rhythm > 0.0 else 0.0,
+            quiet if quiet > 0.0 else 0.0,
+            noisy if noisy > 0.0 else 0.0,
         ]
         self._begun, self._marks = begun, marks = [*self._begun], [*self._marks]
-        has_become_usual = False
+        measures, has_become_usual = self._measures(), False
+        found: list[Excursion] = []
         for sign, height in enumerate(sums):
             if height > 0.0:
                 if heights[sign] == 0.0:
-                    begun[sign], marks[sign] = self.n - 1.0, self._measure(sign)
+                    begun[sign], marks[sign] = self.n - 1.0, measures[sign]
                 elif height > BASE or tops[sign] > 0.0:
                     has_become_usual |= self._follow(sign, height, log_allowed, found)
             elif tops[sign] > 0.0:
@@ -234,12 +246,10 @@ class Lasting(KeptNumbers):
             self._forget()
         return found
 
-    def _measure(self, sign: int) -> float:
-        """Return the number whose change gives the size of an excursion."""
-        event = SIGNS[sign]
-        if event == "drift":
-            return self._before + self._level
-        return self._products if event == "rhythm" else self._squares
+    def _measures(self) -> tuple[float, ...]:
+        """Return for each sum the number whose change gives the size of an excursion."""
+        value = self._before + self._level
+        return value, value, value, value, self._products, self._squares, self._squares
 
     def _follow(self, sign: int, height: float, log_allowed: float, found: list[Excursion]) -> bool:
         """Follow an excursion that has risen above `BASE`, and add it to `found` if it is rare.
@@ -277,7 +287,7 @@ class Lasting(KeptNumbers):
         if event == "drift" and self._sums[(sign + 2) % N_DRIFTS] > self._sums[sign]:
             of = (sign + 2) % N_DRIFTS
         n_since = self.n - 1 - int(self._begun[of])
-        change = self._measure(of) - self._marks[of]
+        change = self._measures()[of] - self._marks[of]
         if event == "drift":
             return Excursion(sign, n_since, change)
         change /= max(n_since, 1)

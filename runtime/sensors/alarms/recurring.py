@@ -84,20 +84,24 @@ class Recurring(KeptNumbers):
         if not follows or is_stuck:
             self._gap = slot
             return False
-        size, usual = abs(change), self._usual
-        self._bound = max(LOWER * self._bound, LEAST_JUMP)
-        if size > self._bound * usual > 0.0:
-            self._bound *= HIGHER
+        self._learn(slot, change)
+        then, jumps = slot - NEAR_DUE - 1, self._known
+        day, week = 2 * (then - cycle), 2 * (then - WEEK * cycle)
+        if (day in jumps or week in jumps) and self._is_absent(then, 0):
+            return True
+        return (day + 1 in jumps or week + 1 in jumps) and self._is_absent(then, 1)
+
+    def _learn(self, slot: int, change: float) -> None:
+        """Keep a row's change from the row before if it is a jump, and learn the usual change."""
+        size, usual, bound = abs(change), self._usual, LOWER * self._bound
+        self._bound = bound = bound if bound > LEAST_JUMP else LEAST_JUMP
+        if usual <= 0.0:
+            self._usual = min(size, LARGEST)
+            return
+        if size > bound * usual:
+            self._bound = HIGHER * bound
             self._keep(2 * slot + (change > 0.0), size)
-        counted = min(size, CLIP * usual) if usual > 0.0 else min(size, LARGEST)
-        self._usual = usual + CHANGE_RATE * (counted - usual) if usual > 0.0 else counted
-        then = slot - NEAR_DUE - 1
-        jumps = self._known
-        for up in (0, 1):
-            day, week = 2 * (then - cycle) + up, 2 * (then - WEEK * cycle) + up
-            if (day in jumps or week in jumps) and self._is_absent(then, up):
-                return True
-        return False
+        self._usual = usual + CHANGE_RATE * (min(size, CLIP * usual) - usual)
 
     def _keep(self, jump: int, size: float) -> None:
         jumps, sizes = [*self._jumps], [*self._sizes]

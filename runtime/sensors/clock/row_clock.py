@@ -29,6 +29,7 @@ MOST_MISSING = 256
 whole seasons are skipped."""
 NOTED_GAP = 10
 """A row that comes more than this many slots after the one before is reported as a gap."""
+_new = tuple.__new__  # makes a `SlotPlace` in a third of the time, which every row pays
 LARGEST = 1e30
 """The largest accepted value: the model computes in float32, and no sensor measures larger ones."""
 
@@ -143,11 +144,11 @@ class SensorFeed:
     def _place(self, time: float, dated: bool, season: int, n_passed: int) -> SlotPlace:
         """Return the place of a row that comes `n_passed` slots after the next slot."""
         clock = self._clock
-        if dated and clock.is_known and not clock.is_irregular:
+        if dated and not clock.is_irregular and clock.is_known:
             n_day = round(DAY / clock.pace)
             if n_day >= LEAST:
-                return SlotPlace(season, n_day, math.floor(time * n_day / DAY + 0.5))
-        return SlotPlace(season, season, self._seasons.count(1) + n_passed)
+                return _new(SlotPlace, (season, n_day, math.floor(time * n_day / DAY + 0.5)))
+        return _new(SlotPlace, (season, season, self._seasons.count(1) + n_passed))
 
     def commit(self) -> None:
         """Keep the row that `rows` accepted last, and learn pace and season from it."""

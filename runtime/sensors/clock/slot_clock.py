@@ -98,7 +98,7 @@ class SlotClock:
         self._differences: deque[float] = deque(maxlen=N_DIFFERENCES)
         self._since, self._n_since = math.nan, 0  # a slot's time, and how many slots came after it
         self._ahead = 0.0  # how many slots the newest row's time is later than its slot's time
-        self._doubted: deque[float] = deque(maxlen=N_DOUBTED)
+        self._doubted: tuple[float, ...] = ()  # replaced, never changed
         self._n_since_leap = self._n_until_look = 0
 
     @property
@@ -167,7 +167,7 @@ class SlotClock:
         """
         if self._is_led_to(time, step) or self._new_differences(time):
             return
-        self._doubted.append(time)
+        self._doubted = (*self._doubted, time)[-N_DOUBTED:]
         where = "after" if step > 0 else "before"
         raise DataError(
             f"its time is {elapsed(abs(step), kind)} {where} the newest row's; if the next rows "
@@ -209,7 +209,7 @@ class SlotClock:
         """Return a copy; a change of one of the two does not change the other."""
         other = SlotClock.__new__(SlotClock)
         other.__dict__.update(self.__dict__)
-        other._differences, other._doubted = self._differences.copy(), self._doubted.copy()
+        other._differences = self._differences.copy()
         return other
 
     def commit(self, time: float, n_slots: int) -> list[str]:
@@ -237,7 +237,7 @@ class SlotClock:
             self._n_since += n_slots
         self.last_time = time
         self._n_since_leap += 1
-        self._doubted.clear()
+        self._doubted = ()
         self._n_until_look -= 1
         n = len(self._differences)
         if n and (self._n_until_look <= 0 or n < N_DIFFERENCES):
@@ -327,7 +327,7 @@ class SlotClock:
         self.pace, self.last_time, self.is_irregular = pace, last_time, bool(is_irregular)
         self._ahead, self._since, self._n_since = ahead, since, int(n_since)
         self._n_since_leap, self._n_until_look = int(n_since_leap), int(n_until_look)
-        self._differences, self._doubted = deque(steps, N_DIFFERENCES), deque(doubted, N_DOUBTED)
+        self._differences, self._doubted = deque(steps, N_DIFFERENCES), tuple(doubted)
 
 
 def _like(steps: Iterable[float], pace: float) -> list[float]:
