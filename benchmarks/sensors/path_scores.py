@@ -8,7 +8,7 @@ the weighted quantile loss and the mean absolute scaled error (MASE) of GIFT-Eva
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ import numpy as np
 
 from benchmarks.sensors.sensors_scores import LEVELS, geometric_mean, quantile_loss, quantiles_at
 from edgefold.runtime.arrays import FloatArray
+
+IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 ROWS = (1, 4, 16, 24, 48)
 """Rows ahead at which bands are told."""
@@ -40,12 +42,22 @@ class Paths:
         last: Newest value at each origin, (n,).
         before: Value one season before each row, or as many seasons as it takes to be known,
             (n, H); NaN where no season or no such value is known.
+        origins: The number of the row in the series before which each forecast was made, (n,).
     """
 
     values: FloatArray
     quantiles: FloatArray
     last: FloatArray
     before: FloatArray
+    origins: IntArray
+
+    def of(self, origins: Collection[int]) -> Paths:
+        """Return the paths from some of the origins."""
+        at = np.isin(self.origins, list(origins))
+        return Paths(
+            *(self.values[at], self.quantiles[at], self.last[at], self.before[at]),
+            self.origins[at],
+        )
 
 
 def held(paths: Paths, band: str) -> FloatArray:
@@ -113,20 +125,29 @@ def within(n_rows: int) -> list[int]:
     return [h for h in ROWS if h <= n_rows]
 
 
-def task_record(every: Sequence[Paths], scales: Sequence[float]) -> dict[str, Any]:
-    """Return the scores of a task: of all values together, whatever series they are of.
-
-    Args:
-        every: Each series.
-        scales: Mean absolute change of each series from one season to the next, before the first
-            origin: errors are divided by it for the MASE.
-    """
+def held_together(every: Sequence[Paths]) -> dict[str, list[float]]:
+    """Return the share of values inside each band at each row ahead, of all series together."""
     counted = [np.isfinite(paths.values).sum(0) for paths in every]
     n = np.maximum(np.sum(counted, 0), 1)
-    holds = {
+    shares = {
         band: np.sum([held(of, band) * k for of, k in zip(every, counted, strict=True)], 0) / n
         for band in BANDS
     }
+    return {band: share.round(4).tolist() for band, share in shares.items()}
+
+
+def task_record(
+    often: Sequence[Paths], published: Sequence[Collection[int]], scales: Sequence[float]
+) -> dict[str, Any]:
+    """Return the scores of a task: of all values together, whatever series they are of.
+
+    Args:
+        often: Each series, from the published origins and from more of them.
+        published: The published origins of each series.
+        scales: Mean absolute change of each series from one season to the next, before the first
+            origin: errors are divided by it for the MASE.
+    """
+    every = [paths.of(origins) for paths, origins in zip(often, published, strict=True)]
     loss, size, mase = np.zeros(len(DECILES)), 0.0, []
     for paths, scale in zip(every, scales, strict=True):
         deciles = quantiles_at(DECILES, paths.quantiles)
@@ -137,7 +158,11 @@ def task_record(every: Sequence[Paths], scales: Sequence[float]) -> dict[str, An
     return {
         "n_series": len(every),
         "n_origins": sum(len(paths.values) for paths in every),
-        "holds": {band: shares.round(4).tolist() for band, shares in holds.items()},
+        "holds": held_together(every),
+        "often": {
+            "n_origins": sum(len(paths.values) for paths in often),
+            "holds": held_together(often),
+        },
         "weighted_quantile_loss": float(np.mean(loss / size)),
         "mase": float(np.mean(mase)),
     }

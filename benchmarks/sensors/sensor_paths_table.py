@@ -20,8 +20,11 @@ def sensor_paths(data: Record) -> list[Table]:
 def sets(data: Record) -> dict[str, Record]:
     """Scores of the series together, and of each task, by title."""
     over = data["series"]["over_all"]
-    named = {TITLES.get(name, name): scores for name, scores in data["tasks"].items()}
-    return {f"{over['n_series']} series": over, **named}
+    found = {f"{over['n_series']} series": over}
+    for name, scores in data["tasks"].items():
+        title, often = TITLES.get(name, name), scores["often"]
+        found |= {title: scores, f"{title}, {often['n_origins']:,} origins": often}
+    return found
 
 
 def over_all(data: Record) -> Table:

@@ -32,7 +32,7 @@ def normal(n: int, n_rows: int = 48, spread: float = 1.0, seed: int = 0) -> Path
     draw = np.random.default_rng(seed)
     values, last = draw.normal(size=(n, n_rows)), draw.normal(size=n)
     quantiles = np.tile(spread * Z, (n, n_rows, 1))
-    return Paths(values, quantiles, last, draw.normal(size=(n, n_rows)))
+    return Paths(values, quantiles, last, draw.normal(size=(n, n_rows)), np.arange(n))
 
 
 def test_bands_of_the_right_spread_hold_what_they_state() -> None:
@@ -71,9 +71,10 @@ def test_series_and_tasks_are_told_together() -> None:
     over = over_series([series_record(paths) for paths in every])
     assert over["n_series"] == 3 and len(over["holds"]["80"]) == 48
     assert over["near_80"]["24"] <= 3 and over["worst"]["17 to 48"] >= over["medians"]["17 to 48"]
-    task = task_record(every, [2.0, 2.0, 2.0])
-    assert task["n_origins"] == 600
-    # The mean |N(0, 1)| is 0.798, over a scale of 2; 28,800 values leave it to 0.0036.
+    task = task_record(every, [range(200), range(200), range(100)], [2.0, 2.0, 2.0])
+    assert task["n_origins"] == 500 and task["often"]["n_origins"] == 600
+    assert task["often"]["holds"] != task["holds"]
+    # The mean |N(0, 1)| is 0.798, over a scale of 2; 24,000 values leave it to 0.004.
     assert task["mase"] == pytest.approx(0.399, abs=0.01)
     assert 0.4 < task["weighted_quantile_loss"] < 1.0
 
@@ -81,8 +82,8 @@ def test_series_and_tasks_are_told_together() -> None:
 def test_what_came_stands_beside_the_season_before() -> None:
     values = {slot: float(slot) for slot in range(20) if slot != 11}
     quantiles = np.zeros((3, 7))
-    paths = paths_of(values, [(9, 2, quantiles), (16, 0, quantiles)], 3)
-    assert paths.last.tolist() == [9, 16]
+    paths = paths_of(values, [(12, 9, 2, quantiles), (19, 16, 0, quantiles)], 3)
+    assert paths.last.tolist() == [9, 16] and paths.of([19]).last.tolist() == [16]
     assert paths.values[0].tolist()[::2] == [10, 12] and math.isnan(paths.values[0, 1])
     assert paths.before[0].tolist() == [8, 9, 8]
     assert np.isnan(paths.before[1]).all()
@@ -117,7 +118,8 @@ def test_all_kinds_of_files_are_scored_and_shown(
     data = json.loads(record.read_text())["data"]
     assert data["series"]["series"]["one"]["n_origins"] == len(range(80, 152, 7))
     assert data["tasks"]["m4_hourly"]["n_series"] == 1
-    assert data["tasks"]["us_births"]["n_origins"] == 20
+    births = data["tasks"]["us_births"]
+    assert births["n_origins"] == 20 and births["often"]["n_origins"] == 19 * 30 + 1
     assert len(data["tasks"]["us_births"]["holds"]["80"]) == 30
     text = "\n".join(table.markdown() for table in tables(data))
     assert "M4-Hourly, 80 % band" in text and "| one " in text
