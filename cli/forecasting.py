@@ -3,6 +3,8 @@
     rows ──> Sensors.step ──> a line of the output, counts, the last rows for the picture
                          └──> incidents, each with a line of its own
 
+With covariates, the rows go through `edgefold.cli.covariate_rows`.
+
 The memory in use depends on the number of sensors, not on the length of the table.
 """
 
@@ -11,12 +13,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from edgefold.cli.covariate_rows import Coming, CovariateRows
 from edgefold.cli.incidents import NAMES, TIMES_BYTES, Incident, Incidents
 from edgefold.cli.overview import Overview
 from edgefold.cli.text.sensors import event_text
@@ -26,11 +29,19 @@ from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import write_fields
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
-from edgefold.runtime.sensors.forecasts import BAND, ROW_NAMES, Distribution, Forecast
+from edgefold.runtime.sensors.forecasts import (
+    BAND,
+    ROW_NAMES,
+    Distribution,
+    Forecast,
+    Path,
+    distribution,
+)
 from edgefold.runtime.sensors.score_counts import ScoreCounts
 from edgefold.runtime.stream.named_states import MOST_SENSORS
 
 if TYPE_CHECKING:
+    from edgefold.runtime.arrays import FloatArray
     from edgefold.runtime.rows.detect.columns import Table
     from edgefold.runtime.sensors.sensors import Sensors
 
@@ -62,6 +73,7 @@ class Track:
         n_rows: Number of rows that the model took.
         n_empty: Number of taken rows without a value.
         n_refused: Number of rows that were refused.
+        n_coming: Number of rows after the last value that were forecast by their covariates.
         n_below: Number of values below the quantile of each level, (Q,); an equal one counts half.
         alarmed: Number of alarms by the name of their event.
         events: Number of events by name whose first row was not an alarm.
@@ -81,6 +93,7 @@ class Track:
     n_rows: int = 0
     n_empty: int = 0
     n_refused: int = 0
+    n_coming: int = 0
     n_below: np.ndarray = field(default_factory=lambda: np.zeros(len(SENSOR_LEVELS)))
     alarmed: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -138,6 +151,7 @@ class ForecastRun:
         ahead: CSV file for the forecasts after each row; None writes none.
         memory_limit: Bytes that all sensors may take; None for the memory that is free.
         alarms: CSV file for the incidents; None writes none.
+        beside: Columns of the table that are covariates of all others.
 
     Raises:
         MemoryLimitError: The sensors that are known already would take more.
@@ -149,6 +163,7 @@ class ForecastRun:
         is_named: Whether the output names the sensor of each row.
         n_lines: Number of lines that were read.
         incidents: The alarms joined to incidents; None if nobody asked for them.
+        covariates: The covariates of each line and sensor; None without any.
     """
 
     def __init__(
@@ -159,17 +174,25 @@ class ForecastRun:
         ahead: TextIO | None = None,
         memory_limit: int | None = None,
         alarms: TextIO | None = None,
+        beside: Sequence[str] = (),
     ):
         self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
-        self.is_named = choice.is_named
-        self._own = {} if self.is_named else {choice.values[0]: ""}
+        if beside and choice.series:
+            raise DataError(
+                f"--with needs a column for each sensor, and the column {choice.series!r} names "
+                "the sensor of each row; choose one of them and give --series ''."
+            )
+        self.covariates = CovariateRows(beside, sensors) if beside else None
+        own = [name for name in choice.values if name not in beside]
+        self.is_named = len(own) > 1 or bool(choice.series)
+        self._own = {} if self.is_named else {own[0]: ""}
         self.tracks: dict[str, Track] = {}
         self.bad = Track("")
         self.n_lines = 0
         self._alarms = alarms
         self.incidents = None if alarms is None else Incidents()
-        self._bytes = SENSOR_BYTES + (0 if alarms is None else TIMES_BYTES)
+        self._bytes = (1 + bool(beside)) * SENSOR_BYTES + (0 if alarms is None else TIMES_BYTES)
         self._limit = memory_limit or free_memory()
         self._most = int(min(self._limit // self._bytes, MOST_SENSORS))
         self._require_memory(max(len(choice.values), table.n_named))
@@ -193,16 +216,34 @@ class ForecastRun:
         """Read the table to its end; `on_line` is called after each line."""
         for row in self.table.rows():
             self.n_lines += 1
-            if isinstance(row, SensorsRow):
+            if not isinstance(row, SensorsRow):
+                self.bad.refuse(row.line, row.reason)
+            elif self.covariates is None:
                 for name, part in row.parts:
                     self._take(name, part)
             else:
-                self.bad.refuse(row.line, row.reason)
+                self._take_with(row, self.covariates)
             on_line()
+        for track in self.tracks.values():
+            self._write_coming(track)
         if self.incidents is not None:
             self._write_incidents(self.incidents.rest())
 
-    def _take(self, name: str, row: Row | BadRow) -> None:
+    def _take_with(self, line: SensorsRow, covariates: CovariateRows) -> None:
+        """Take the rows of a line with its covariates."""
+        numbers, bad = covariates.of(line)
+        for cell in bad:
+            self.bad.refuse(cell.line, cell.reason)
+        for name, part in line.parts:
+            if name in covariates.names:
+                continue
+            if not isinstance(part, Row):
+                self._take(name, part)
+                continue
+            for ready in covariates.ready(name, part, numbers):
+                self._take(name, ready.row, ready.covariates)
+
+    def _take(self, name: str, row: Row | BadRow, covariates: FloatArray | None = None) -> None:
         track = self.tracks.get(name)
         if track is None:
             if len(self.tracks) == MOST_SENSORS:
@@ -218,7 +259,10 @@ class ForecastRun:
         choice, sensor = self.table.choice, self._own.get(name, name)
         time, value = row.numbers
         try:
-            forecast = self._sensors.step(time, value, sensor, choice.is_dated)
+            if self.covariates is None or covariates is None:
+                forecast = self._sensors.step(time, value, sensor, choice.is_dated)
+            else:
+                forecast = self.covariates.step(sensor, time, value, choice.is_dated, covariates)
         except (DataError, ValueRefusedError) as error:
             track.refuse(row.line, str(error))
             return
@@ -261,7 +305,38 @@ class ForecastRun:
 
     def coming(self, track: Track) -> list[tuple[int, Distribution]]:
         """Return the forecasts for the times after a sensor's last row, as `ahead_of` does."""
-        return self.ahead_of(track.drawn[-1]) if track.drawn else []
+        if not track.drawn:
+            return []
+        ahead = self.ahead_of(track.drawn[-1])
+        if not ahead or not self._rows_after(track).rows:
+            return ahead
+        path = self.path(track, ahead[-1][0])
+        return [(n, distribution(path.mean[n - 1], path.quantiles[n - 1])) for n, _ in ahead]
+
+    def path(self, track: Track, horizon: int) -> Path:
+        """Forecast the next slots of a sensor, with what is known of their covariates."""
+        sensor = self.sensor_of(track)
+        if self.covariates is None:
+            return self._sensors.path(horizon, sensor)
+        return self.covariates.path(sensor, horizon, self._rows_after(track))
+
+    def _rows_after(self, track: Track) -> Coming:
+        """Return the rows after a sensor's last value, which have covariates alone."""
+        if self.covariates is None or not track.n_rows:
+            return Coming()
+        return self.covariates.coming(track.name, self.sensor_of(track), track.last_time)
+
+    def _write_coming(self, track: Track) -> None:
+        """Write the forecasts of the rows after a sensor's last value."""
+        rows = self._rows_after(track).rows
+        track.n_coming = len(rows)
+        if not rows:
+            return
+        path = self.path(track, rows[-1][0])
+        for slot, row in rows:
+            found = distribution(path.mean[slot - 1], path.quantiles[slot - 1])
+            head = [track.name] * self.is_named
+            write_fields(self._output, *head, *row.texts, *_band(found), "", "", "0", "")
 
     def sensor_of(self, track: Track) -> str:
         """Return the name under which the model knows a sensor."""

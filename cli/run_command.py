@@ -31,8 +31,9 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
     options["input"] = args.input
     if is_pipe or args.time:
         options["time"] = choice.time[0] if choice.time else None
-    if all(choice.values) and (is_pipe or args.columns):
-        options["value"] = ",".join(quoted(choice.values))
+    values = [name for name in choice.values if name not in args.beside]
+    if all(values) and (is_pipe or args.columns or args.beside):
+        options["value"] = ",".join(quoted(values))
     if choice.series:
         options["stream"] = choice.series if is_pipe or args.series else None
         options["streams"] = max(n_sensors, 1)

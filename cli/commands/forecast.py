@@ -9,7 +9,7 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +41,7 @@ EXAMPLES = (
     "edgefold forecast sensor.csv",
     "edgefold forecast house.csv --columns roof,cellar --false-alarms 1e-3",
     "edgefold forecast house.csv --ahead --out results.csv",
+    "edgefold forecast house.csv --columns living_room --with heater,outdoor",
 )
 
 PROGRESS_S, LOGGED_S = 0.2, 30.0
@@ -87,6 +88,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument("--time", metavar="COL", help="the column or key of times")
     rows.add_argument(
         "--columns", metavar="A,B,..", type=column_names, help="the columns or keys of values"
+    )
+    rows.add_argument(
+        "--with",
+        dest="beside",
+        metavar="A,B,..",
+        type=column_names,
+        default=[],
+        help="columns or keys that may explain the others, such as a switch or the weather "
+        "outdoors. How much they help is learned, and they are used where they do. Rows at the "
+        "end that have them and no value are forecast with them",
     )
     rows.add_argument(
         "--series",
@@ -143,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
         files = _places(args)
         name = "stdin" if args.input == "-" else Path(args.input).name
         format = options_of(FormatOptions, args).given
-        table = open_table(file, name, args.time, args.columns, args.series, format)
+        table = open_table(file, name, args.time, args.columns, args.series, format, args.beside)
         opened = Sensors.open(
             args.bundle, args.backend, args.false_alarms, engine=engine_options(args)
         )
@@ -153,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
             if find_spec("matplotlib") is None:
                 say(f"picture   not drawn without matplotlib: {install_extra('report')} brings it")
             start_s = time.monotonic()
-            found = _forecast(name, file, files, table, sensors, args.memory_limit)
+            found = _forecast(name, file, files, table, sensors, args.memory_limit, args.beside)
             lasted_s = time.monotonic() - start_s
             # What was forecast is in its files by now, whatever becomes of the picture.
             picture, note = _draw(files["picture"], name, found, sensors, table)
@@ -168,7 +179,8 @@ def run(args: argparse.Namespace) -> int:
     command = run_command(args, table.columns, len(found.tracks), files["csv"])
     if table.choice.is_backward:
         command = "`edgefold run sensors` needs the oldest row first: turn the table around for it"
-    print(f"go on         {command}")
+    label = "without these" if args.beside else "go on"  # `run` takes no covariates
+    print(f"{label:<14}{command}")
     return ExitCode.DONE
 
 
@@ -220,6 +232,7 @@ def _forecast(
     table: Table,
     sensors: Sensors,
     memory_limit: int | None,
+    beside: Sequence[str],
 ) -> ForecastRun:
     """Forecast all rows of a table and write the files; with no usable row, write nothing.
 
@@ -230,6 +243,7 @@ def _forecast(
         table: The opened table of this input.
         sensors: The opened model.
         memory_limit: Bytes that all sensors may take; None for the memory that is free.
+        beside: Columns that are covariates of all others.
     """
     from edgefold.cli.forecasting import MANY, SENSOR_BYTES, ForecastRun
     from edgefold.runtime import DataError
@@ -240,7 +254,7 @@ def _forecast(
             stack.enter_context(_writing(files[kind])) if kind in files else None
             for kind in ("ahead", "alarms")
         )
-        found = ForecastRun(table, sensors, output, ahead, memory_limit, alarms)
+        found = ForecastRun(table, sensors, output, ahead, memory_limit, alarms, beside)
         if (n := max(len(table.choice.values), table.n_named)) >= MANY:
             say(f"memory        {n:,} series take some {n * SENSOR_BYTES / 1e9:.2g} GB")
         progress = _Progress(name, file, found)
@@ -288,7 +302,7 @@ def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table
 
     write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
     for track, feed in _tracks(found, sensors):
-        path = sensors.path(feed.season or FAN_SLOTS, found.sensor_of(track))
+        path = found.path(track, feed.season or FAN_SLOTS)
         for i, (mean, quantiles) in enumerate(zip(path.mean, path.quantiles, strict=True), 1):
             at = table.choice.written(track.last_time + i * feed.pace, track.last)
             numbers = ["" if math.isnan(n) else f"{n:.9g}" for n in (mean, *quantiles)]
@@ -315,7 +329,7 @@ def _draw(
         if track.overview is None:
             continue
         n = min(feed.season, MOST_FAN) or FAN_SLOTS
-        fan = sensors.path(max(n, FAN_SLOTS), found.sensor_of(track))
+        fan = found.path(track, max(n, FAN_SLOTS))
         tally = track.tally
         shares = track.n_below / tally.n_forecast if tally.n_forecast else None
         is_known = math.isfinite(fan.mean[0])
@@ -353,6 +367,7 @@ def _tell(
     """
     from edgefold.cli.text.sensor_forecasts import (
         ahead_lines,
+        covariate_lines,
         score_lines,
         table_lines,
         told_lines,
@@ -361,8 +376,9 @@ def _tell(
     clock: Clock = "date" if table.choice.is_dated else "number"
     coming = [(track, feed, found.coming(track)) for track, feed in tracks]
     parts = (
-        table_lines(table),
+        table_lines(table, found.covariates),
         score_lines(tracks, clock),
+        covariate_lines(found, tracks),
         told_lines(found, rate, str(files["csv"]), str(files.get("alarms", ""))),
         ahead_lines(coming, table.choice, found.is_named),
     )

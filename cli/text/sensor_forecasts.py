@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgefold.cli.text.sensors import season_text
 from edgefold.cli.text.streams import aligned, short
 from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS
 from edgefold.runtime.rows.csv_fields import Clock, plain
+from edgefold.runtime.sensors.covariates import KNOWN
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
+    from edgefold.cli.covariate_rows import CovariateRows
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.detect.choice import Choice
     from edgefold.runtime.rows.detect.columns import Table, TableColumns
@@ -21,18 +25,22 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 """Number of sensors that are shown one by one."""
 SHOWN_ALARMS, SHOWN_NOTES = 8, 3
+SHOWN_AHEAD = (1, 4, 16, 48)
+"""Rows ahead for which the use of covariates is told."""
 HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
 CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
 
 
-def table_lines(table: Table) -> list[str]:
+def table_lines(table: Table, covariates: CovariateRows | None = None) -> list[str]:
     """Return lines on the columns that are read, and notes on assumptions and columns left out."""
     choice = table.choice
     times = "rows are counted"
     if choice.time:
         times = f"{' and '.join(map(short, choice.time))} ({CLOCKS[choice.clock]})"
-    values = ", ".join(map(short, choice.values[:MOST_SHOWN]))
-    left = len(choice.values) - MOST_SHOWN
+    beside = covariates.names if covariates else ()
+    own = [name for name in choice.values if name not in beside]
+    values = ", ".join(map(short, own[:MOST_SHOWN]))
+    left = len(own) - MOST_SHOWN
     values += f" and {left:,} more" if left > 0 else ""
     lines = [f"times         {times}", f"values        {values}"]
     if choice.series:
@@ -166,6 +174,33 @@ def _refusals(track: Track) -> list[tuple[str, str]]:
     more = f"; {others:,} more for other reasons" if others else ""
     count = f"{n:,} rows, the first in line {first:,}" if n > 1 else f"line {first:,}"
     return [("refused", f"{count}: {reason.rstrip('.')}{more}")]
+
+
+def covariate_lines(run: ForecastRun, tracks: Sequence[tuple[Track, SensorFeed]]) -> list[str]:
+    """Return a table of how far each sensor's covariates are used; empty without any."""
+    if run.covariates is None:
+        return []
+    rows = []
+    for track, _ in tracks[:MOST_SHOWN]:
+        sensor = run.covariates.sensor(run.sensor_of(track))
+        plain, other = sensor.losses.tolist()
+        change = f"{100 * (other / plain - 1):+.0f} %" if plain else "-"
+        weights = sensor.weights(np.array(SHOWN_AHEAD), KNOWN)
+        rows.append(
+            [
+                *[short(track.name)] * run.is_named,
+                change,
+                "used" if sensor.is_believed else "not used",
+                *(f"{100 * weight:.0f} %" for weight in weights),
+                f"{track.n_coming:,}",
+            ]
+        )
+    heads = [
+        *["series"] * run.is_named,
+        *("loss of a row", "for rows", *(f"{n} ahead" for n in SHOWN_AHEAD), "rows known ahead"),
+    ]
+    names = ", ".join(map(short, run.covariates.names))
+    return [f"with          {names}", *aligned([heads, *rows])]
 
 
 def ahead_lines(

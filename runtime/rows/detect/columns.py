@@ -310,6 +310,7 @@ def open_table(
     values: Sequence[str] | None = None,
     series: str | None = None,
     given: Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
 ) -> Table:
     """Choose the columns of a table by its first lines, and return the table ready to be read.
 
@@ -320,11 +321,19 @@ def open_table(
         values: The names of the columns of values; if None, all other columns of numbers.
         series: The name of the column that names the sensor of each row; found if None.
         given: The settings of `RowFormat` that are known, by name; the others are found.
+        beside: The names of columns that are read in addition, as the last ones of the values.
 
     Raises:
         DataError: There are no rows, or no column of numbers, or a named column is missing.
     """
     lines = first_lines(file, name)
+    if beside:
+        if values is None:
+            values = find_table(lines, name, time, None, series, given, turns=True).choice.values
+        own = [column for column in values if column not in beside]
+        if not own:
+            raise DataError(f"{name} has no column of numbers but those named with --with.")
+        values = [*own, *beside]
     table = find_table(lines, name, time, values, series, given, turns=True)
     if not table.choice.is_backward:
         return replace(table, _source=_Replayed(lines, file))
