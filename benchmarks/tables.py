@@ -49,6 +49,7 @@ from benchmarks.papers.published_tables import TABLES as PUBLISHED_TABLES
 from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensors.sensor_cost_table import sensor_cost
+from benchmarks.sensors.sensor_covariates_table import sensor_covariates
 from benchmarks.sensors.sensor_faults_table import sensor_faults
 from benchmarks.sensors.sensor_lasting_table import sensor_lasting
 from benchmarks.sensors.sensor_m4_table import sensor_m4
@@ -122,6 +123,7 @@ ORDER = (
     "sensor_faults",
     "sensor_lasting",
     "sensor_schedules",
+    "sensor_covariates",
     "sensor_cost",
     "sensor_nab",
 )
@@ -144,6 +146,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_faults": sensor_faults,
     "sensor_lasting": sensor_lasting,
     "sensor_schedules": sensor_schedules,
+    "sensor_covariates": sensor_covariates,
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
     "step_latency": step_latency,

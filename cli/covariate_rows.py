@@ -40,7 +40,7 @@ class CovariateRow:
 
 
 @dataclass(slots=True)
-class Coming:
+class RowsAfter:
     """Holds the rows after a sensor's last value.
 
     Attributes:
@@ -104,7 +104,7 @@ class CovariateRows:
         """Score and learn a row of a sensor; `Sensors.step` describes the errors."""
         return self.sensor(name).step(time, value, covariates, is_dated)
 
-    def coming(self, column: str, name: str, last_time: float) -> Coming:
+    def coming(self, column: str, name: str, last_time: float) -> RowsAfter:
         """Return the rows after a sensor's last value, by how many slots after it they come.
 
         Args:
@@ -121,8 +121,8 @@ class CovariateRows:
         covariates = np.full((max(by_slot, default=0), len(self.names)), math.nan)
         for slot, one in by_slot.items():
             covariates[slot - 1] = one.covariates
-        return Coming([(slot, by_slot[slot].row) for slot in sorted(by_slot)], covariates)
+        return RowsAfter([(slot, by_slot[slot].row) for slot in sorted(by_slot)], covariates)
 
-    def path(self, name: str, horizon: int, coming: Coming) -> Path:
+    def path(self, name: str, horizon: int, coming: RowsAfter) -> Path:
         """Forecast the next slots of a sensor with the covariates that are known of them."""
         return self.sensor(name).path(horizon, coming.covariates)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from edgefold.cli.covariate_rows import Coming, CovariateRows
+from edgefold.cli.covariate_rows import CovariateRows, RowsAfter
 from edgefold.cli.incidents import NAMES, TIMES_BYTES, Incident, Incidents
 from edgefold.cli.overview import Overview
 from edgefold.cli.text.sensors import event_text
@@ -320,10 +320,10 @@ class ForecastRun:
             return self._sensors.path(horizon, sensor)
         return self.covariates.path(sensor, horizon, self._rows_after(track))
 
-    def _rows_after(self, track: Track) -> Coming:
+    def _rows_after(self, track: Track) -> RowsAfter:
         """Return the rows after a sensor's last value, which have covariates alone."""
         if self.covariates is None or not track.n_rows:
-            return Coming()
+            return RowsAfter()
         return self.covariates.coming(track.name, self.sensor_of(track), track.last_time)
 
     def _write_coming(self, track: Track) -> None:

@@ -82,13 +82,14 @@ def _ratio(value: float | None) -> str:
 
 
 def draw_holds(data: dict[str, Any], out: Path) -> None:
-    """Draw what the bands hold at each row ahead, a panel for each set."""
+    """Draw what the bands hold at each row ahead: of the series, and of tasks from many origins."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    drawn = sets(data)
+    published = {TITLES.get(name, name) for name in data["tasks"]}
+    drawn = {title: of for title, of in sets(data).items() if title not in published}
     width = 4.2 * len(drawn)
     figure, panels = plt.subplots(
         1, len(drawn), sharey=True, squeeze=False, figsize=(width, 3.2), layout="constrained"

@@ -47,7 +47,7 @@ ERROR_RATE, POWER, N_JUDGED = 0.02, 8.0, 20
 """The rate of running mean errors of later rows one row ahead, which falls with the root of the
 horizon; the power of errors in the weights; and the forecasts that are compared before any."""
 WITH = "\0with"
-"""What is added to a sensor's name for the state of the model that sees it less the effect."""
+"""The end of the name under which the model sees a sensor less the effect."""
 CONTINUING = ("stuck", "gap")
 """Events that are sought without covariates: a value that stays does not stay less an effect."""
 PLAIN, KNOWN, UNKNOWN = range(3)
@@ -268,7 +268,11 @@ class CovariateSensor:
             n = min(len(coming), horizon)
             level[:n] = self.effect.levels(coming[:n])
             level[n:] = level[n - 1]
-        weight = np.where(slots <= n, self.weights(slots, KNOWN), self.weights(slots, UNKNOWN))
+        weight = self.weights(slots, UNKNOWN)
+        if n:
+            # Past the known slots, the weight goes over to that of unknown ones in as many slots.
+            known = self.weights(np.minimum(slots, n), KNOWN)
+            weight += np.clip(2 - slots / n, 0, 1) * (known - weight)
         mean = (1 - weight) * plain.mean + weight * (rest.mean + level)
         weight, level = weight[:, None], level[:, None]
         return Path(mean, (1 - weight) * plain.quantiles + weight * (rest.quantiles + level))

@@ -149,7 +149,11 @@ def choose(
             listed = ", ".join(plain(n) for n in by_name)[:200]
             raise DataError(f"{source} has no column {name!r}; its columns are {listed}.")
     free = [cells for cells in columns if cells.name not in (values or ())]
-    clock = _named_clock(by_name[time], free, source) if time is not None else _clock(free)
+    clock = (
+        _named_clock(by_name[time], free, source)
+        if time is not None
+        else _clock(free, bool(values))
+    )
     if clock.is_backward and not turns:
         raise DataError(
             f"{source} begins with its newest row, and a stream with its oldest: turn the rows "
@@ -206,8 +210,14 @@ def _named_clock(cells: Cells, columns: Sequence[Cells], source: str) -> _Clock:
     return _numbers(cells)
 
 
-def _clock(columns: Sequence[Cells]) -> _Clock:
-    """Choose the clock among the columns of a table; without one, its rows are at even steps."""
+def _clock(columns: Sequence[Cells], are_values_named: bool) -> _Clock:
+    """Choose the clock among the columns of a table; without one, its rows are at even steps.
+
+    Args:
+        columns: The columns, without those of values where the user named these.
+        are_values_named: Whether the user named the columns of values. If not, a table's only
+            column of numbers is one.
+    """
     dates = [cells for cells in columns if cells.kind == "date" and len(set(cells.times)) > 1]
     # Dates that rise with the rows are preferred to those that leap, then columns of a known name.
     dates.sort(key=lambda c: (c.falls > 1 - STEADY, not TIME_NAMES.fullmatch(c.name)))
@@ -218,7 +228,7 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
     rising = [
         c for c in numbers if is_one_row or (c.falls <= 1 - STEADY and c.times[-1] > c.times[0])
     ]
-    if len(numbers) + sum(cells.kind == "empty" for cells in columns) > 1:
+    if are_values_named or len(numbers) + sum(cells.kind == "empty" for cells in columns) > 1:
         for cells in rising:
             if TIME_NAMES.fullmatch(cells.name) and not NUMBERING.fullmatch(cells.name):
                 return _numbers(cells)
@@ -228,10 +238,10 @@ def _clock(columns: Sequence[Cells]) -> _Clock:
         for cells in rising:
             if _unit_of(cells) and cells.rises >= STEADY:
                 return _numbers(cells)
-        first = columns[0]
-        is_steady = first.usual_step[1] >= 0.5 or (is_one_row and len(columns) == 2)
-        if first in rising and first.rises >= STEADY and is_steady:
-            return _numbers(first)
+        for first in columns[:1]:
+            is_steady = first.usual_step[1] >= 0.5 or (is_one_row and len(columns) == 2)
+            if first in rising and first.rises >= STEADY and is_steady:
+                return _numbers(first)
     return _Clock((), "rows", notes=("no column tells times: rows are taken as evenly spaced",))
 
 

@@ -158,6 +158,14 @@ def test_json_lines_may_lack_keys() -> None:
     assert a.numbers == (1.7e9, 0.0) and math.isnan(b.numbers[1])
 
 
+def test_the_clock_is_found_where_all_other_columns_are_named() -> None:
+    text = lines("time,a,b", "{i}0,{v},{h}")
+    assert table(text, values=["a", "b"]).choice.time == ("time",)
+    assert table(lines("a,b", "{v},{h}"), values=["a", "b"]).choice.time == ()
+    found = table(text, beside=["a"]).choice
+    assert found.time == ("time",) and found.values == ("b", "a")
+
+
 def test_what_is_named_is_taken() -> None:
     text = lines("time,other,a,b", "2024-01-{d:02} {h:02}:00,{i},{v},x")
     found = table(text, time="other", values=["b", "a"])

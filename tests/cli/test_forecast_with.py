@@ -1,0 +1,107 @@
+"""`edgefold forecast --with`: columns that explain the others."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.main import main
+
+N, N_COMING, STEP = 700, 20, 8.0
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def edgefold(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command: exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main([str(word) for word in words])
+        out, error = capsys.readouterr()
+        assert "Traceback" not in error, error
+        return code, out, error
+
+    return run
+
+
+def write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A room that a heater warms by 8 at once; the last rows have the heater's plan and no value.
+
+    The plan is off and then on, and the heater is off at the last value.
+    """
+    draw = np.random.default_rng(3)
+    is_on = (np.cumsum(draw.random(N) < 0.03) % 2).astype(int)
+    is_on[-5:] = 0
+    rows: list[list[object]] = [
+        [600 * row, f"{draw.normal() + STEP * on:.3f}", on] for row, on in enumerate(is_on.tolist())
+    ]
+    rows += [[600 * (N + row), "", int(row >= 5)] for row in range(N_COMING)]
+    return write(tmp_path / "house.csv", ["time", "room", "heater"], rows)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_plan_at_the_end_of_a_table_is_forecast(
+    edgefold: Command, house: Path, tmp_path: Path
+) -> None:
+    code, out, _ = edgefold("forecast", house, "--with", "heater", "--ahead")
+    assert code == ExitCode.DONE
+    assert "values        room\n" in out and "with          heater\n" in out
+    told = next(line for line in out.splitlines() if " used " in line)
+    assert told.split()[-1] == str(N_COMING) and told.startswith("-")
+    assert "without these edgefold run sensors" in out and "--value room" in out
+    rows = read(tmp_path / "house-forecast.csv")
+    assert "series" not in rows[0] and len(rows) == N + N_COMING
+    coming = rows[N:]
+    assert [row["time"] for row in coming] == [str(600 * (N + k)) for k in range(N_COMING)]
+    assert all(row["value"] == row["log_density"] == row["event"] == "" for row in coming)
+    medians = np.array([float(row["q50"]) for row in coming])
+    # The heater's step, of 8 noises, is learned to within a noise and a half from some 40 steps.
+    assert medians[8:].mean() - medians[1:5].mean() == pytest.approx(STEP, abs=1.5)
+    following = read(tmp_path / "house-forecast-next.csv")
+    assert float(following[9]["q50"]) == pytest.approx(medians[9])
+    assert "house-forecast.png" in out or "matplotlib" in out
+
+
+def test_each_column_of_several_gets_the_same_covariates(
+    edgefold: Command, house: Path, tmp_path: Path
+) -> None:
+    rows: list[list[object]] = [
+        [row["time"], row["room"], row["heater"], "broken" if at == 3 else row["heater"]]
+        for at, row in enumerate(read(house)[: N // 2])
+    ]
+    table = write(tmp_path / "two.csv", ["time", "room", "heater", "copy"], rows)
+    words = ("--columns", "room,heater", "--with", "copy", "--missing", "none")
+    code, out, _ = edgefold("forecast", table, *words)
+    assert code == ExitCode.DONE
+    assert "refused       line 5: column copy is 'broken'" in out.replace('"', "'")
+    found = read(tmp_path / "two-forecast.csv")
+    assert {row["series"] for row in found} == {"room", "heater"}
+    assert len(found) == 2 * len(rows)
+
+
+def test_what_cannot_be_done_is_said(edgefold: Command, house: Path, tmp_path: Path) -> None:
+    code, _, error = edgefold("forecast", house, "--with", "outdoors")
+    assert code == ExitCode.REFUSED and "outdoors" in error
+    code, _, error = edgefold("forecast", house, "--columns", "heater", "--with", "heater")
+    assert code == ExitCode.REFUSED and "--with" in error
+    long: list[list[object]] = [[60 * k, k % 7, "ab"[k % 2], 1] for k in range(40)]
+    table = write(tmp_path / "long.csv", ["time", "value", "sensor", "switch"], long)
+    code, _, error = edgefold("forecast", table, "--series", "sensor", "--with", "switch")
+    assert code == ExitCode.REFUSED and "a column for each sensor" in error
+    assert not list(tmp_path.glob("*-forecast*"))
