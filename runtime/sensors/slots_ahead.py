@@ -7,7 +7,8 @@ A slot is one place in the even sequence of times in which rows come. The shape 
 before and the means of the last 3 and 8 seasons say of a slot, by their weights in the forecasts,
 as far as persistence does not speak against a season. Between two slots with a direct forecast,
 what the forecast says above the shape is interpolated in the logarithm of the number of slots: so a
-path has the shape of a season, and the bands of the forecasts that it passes through.
+path has the shape of a season, and the bands of the forecasts that it passes through. Behind the
+season's end, where the season before is not known yet, the next forecast counts at once.
 """
 
 from __future__ import annotations
@@ -97,22 +98,26 @@ class SlotsAhead:
             unknown = np.full((horizon, 1 + self.quantiles.shape[1]), math.nan)
             return Path(unknown[:, 0], unknown[:, 1:])
         n = len(self._horizons)
-        place_of = {self.season or NO_SEASON: n} | dict(zip(self._horizons, range(n), strict=True))
-        slots = np.array(sorted(place_of))
-        places = [place_of[slot] for slot in slots.tolist()]
+        place = {self.season or NO_SEASON: n} | dict(zip(self._horizons, range(n), strict=True))
+        made_for = {slot: slot for slot in place}  # the slot whose direct forecast is joined
+        if later := [slot for slot in place if slot > self.season > 0]:
+            made_for.setdefault(self.season + 1, min(later))
+        slots = np.array(sorted(made_for))
+        of_slots = np.array([made_for[slot] for slot in slots.tolist()])
+        places = [place[slot] for slot in of_slots.tolist()]
         held, made = states.present(), np.column_stack(known)
         if UNBOUNDED in held:
             made = held[UNBOUNDED][0].astype(np.float64)
         ahead = np.arange(1, max(horizon, slots[-1]) + 1)
         weights = np.zeros((len(slots), 4))  # of a bundle before: no shape
         if SHAPE in held:
-            weights = held[SHAPE][0][[max(place - 1, 0) for place in places]]
+            weights = held[SHAPE][0][[max(at - 1, 0) for at in places]]
         if self.season:  # whole seasons ahead, persistence has the season's phase
             weights[slots % self.season == 0, 0] = 0.0
         at, known_at = np.log(ahead), np.log(slots)
         weights = np.stack([np.interp(at, known_at, of) for of in weights.T])
         base = shape_ahead(held[VALUES].ravel(), n_points, self.season, ahead, weights)
-        above = made[places] - base[slots - 1, None]
+        above = made[places] - base[of_slots - 1, None]
         joined = np.stack([np.interp(at[:horizon], known_at, of) for of in above.T], 1)
         path = base[:horizon, None] + joined
         if BOUNDS in held:

@@ -237,6 +237,16 @@ def test_a_path_leads_through_the_forecasts_of_each_horizon(sensors: Sensors) ->
     assert again.mean == last.ahead().mean  # the path has changed nothing
 
 
+def test_behind_one_season_the_next_forecast_counts_at_once(sensors: Sensors) -> None:
+    """Row 24, a season ahead, is forecast better than row 25, whose season has not come yet."""
+    run(sensors, signal(200))
+    assert sensors.feed().season == 24
+    widths = np.ptp(sensors.path(48).quantiles, axis=1)
+    assert widths[24:31] == pytest.approx(widths[31], rel=1e-9)
+    between = np.diff(widths[15:24])
+    assert abs(between).max() > 0 and ((between <= 0).all() or (between >= 0).all())
+
+
 def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
     sensors: Sensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
