@@ -18,6 +18,9 @@ from pathlib import Path
 
 from benchmarks.accuracy.error_tables import accuracy, drift
 from benchmarks.accuracy.precision_table import precision
+from benchmarks.alarms.sensor_faults_table import sensor_faults
+from benchmarks.alarms.sensor_lasting_table import sensor_lasting
+from benchmarks.alarms.sensor_schedules_table import sensor_schedules
 from benchmarks.attention.attention_tables import (
     attention_drift,
     attention_operations,
@@ -50,11 +53,8 @@ from benchmarks.record import IMAGES as PICTURES
 from benchmarks.record import RECORDS, ROOT, Record, read_records
 from benchmarks.sensors.sensor_cost_table import sensor_cost
 from benchmarks.sensors.sensor_covariates_table import sensor_covariates
-from benchmarks.sensors.sensor_faults_table import sensor_faults
-from benchmarks.sensors.sensor_lasting_table import sensor_lasting
 from benchmarks.sensors.sensor_m4_table import sensor_m4
 from benchmarks.sensors.sensor_paths_table import draw_holds, sensor_paths
-from benchmarks.sensors.sensor_schedules_table import sensor_schedules
 from benchmarks.sensors.sensors_table import sensors
 from benchmarks.speed.floors_table import floors
 from benchmarks.speed.gpu_table import gpu_latency

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.sensors.lasting_plants import FAULTS, Fault, Plant, height, oracle, plants, tops
-from benchmarks.sensors.sensor_lasting import found_share
-from benchmarks.sensors.sensor_lasting_table import sensor_lasting
-from benchmarks.sensors.sensor_schedules import (
+from benchmarks.alarms.lasting_plants import FAULTS, Fault, Plant, height, oracle, plants, tops
+from benchmarks.alarms.sensor_lasting import found_share
+from benchmarks.alarms.sensor_lasting_table import sensor_lasting
+from benchmarks.alarms.sensor_schedules import (
     KINDS,
     N_DAY,
     Schedule,
@@ -18,7 +18,7 @@ from benchmarks.sensors.sensor_schedules import (
     plant_with_schedule,
     scored,
 )
-from benchmarks.sensors.sensor_schedules_table import sensor_schedules
+from benchmarks.alarms.sensor_schedules_table import sensor_schedules
 
 
 def test_the_oracle_of_a_drift_is_the_best_likelihood_ratio_over_all_beginnings() -> None:

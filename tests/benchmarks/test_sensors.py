@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.sensors import sensors
-from benchmarks.sensors.sensor_faults import (
+from benchmarks.alarms.sensor_faults import (
     WITHIN,
     eligible,
     first_alarms,
@@ -21,8 +20,9 @@ from benchmarks.sensors.sensor_faults import (
     rates_of,
     with_fault,
 )
-from benchmarks.sensors.sensor_faults_table import sensor_faults as fault_tables
-from benchmarks.sensors.sensor_hostile import HOUR_S, RATES, hostile_row
+from benchmarks.alarms.sensor_faults_table import sensor_faults as fault_tables
+from benchmarks.alarms.sensor_hostile import HOUR_S, RATES, hostile_row
+from benchmarks.sensors import sensors
 from benchmarks.sensors.sensors_peers import PEERS, Given, _at_levels, of_normals
 from benchmarks.sensors.sensors_plots import N_SHOWN, shown
 from benchmarks.sensors.sensors_run import Followed, SensorFile, read_sensor, taken, targets

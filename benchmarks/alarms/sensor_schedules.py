@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.alarms.lasting_plants import LAWS, Plant, Random
+from benchmarks.alarms.sensor_lasting import alarms, feed_of, forecasts
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -37,8 +39,6 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from benchmarks.sensors.lasting_plants import LAWS, Plant, Random
-from benchmarks.sensors.sensor_lasting import alarms, feed_of, forecasts
 from benchmarks.tables import as_text
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import FloatArray

@@ -1,4 +1,4 @@
-"""The tables of `benchmarks.sensors.sensor_faults`: faults, rates of alarms, hostile rows."""
+"""The tables of `benchmarks.alarms.sensor_faults`: faults, rates of alarms, hostile rows."""
 
 from __future__ import annotations
 

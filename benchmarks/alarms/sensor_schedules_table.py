@@ -1,4 +1,4 @@
-"""The table of `benchmarks.sensors.sensor_schedules`: recurring events, and missing ones."""
+"""The table of `benchmarks.alarms.sensor_schedules`: recurring events, and missing ones."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@
 
     python -m benchmarks sensor_lasting [--sensors N] [--rows N] [--keep FOLDER]
 
-The plants and the oracle are those of `benchmarks.sensors.lasting_plants`, with dated rows each
+The plants and the oracle are those of `benchmarks.alarms.lasting_plants`, with dated rows each
 half an hour; the model sees 2,400 healthy rows before a fault. Both have the stated rate of false
 alarms, 1e-4. Any alarm after the beginning of a fault counts, whatever its name.
 
-The sensors without faults are those of `benchmarks.sensors.sensor_faults`: 1e7 rows take some 20
+The sensors without faults are those of `benchmarks.alarms.sensor_faults`: 1e7 rows take some 20
 minutes. Their alarms alone are measured again in some minutes with --keep, which keeps what the
 model forecast; keep them of one bundle only.
 """
@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.alarms.lasting_plants import FAULTS, Plant, height, oracle, plants
+from benchmarks.alarms.sensor_faults import clean_sensor
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -34,8 +36,6 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from benchmarks.sensors.lasting_plants import FAULTS, Plant, height, oracle, plants
-from benchmarks.sensors.sensor_faults import clean_sensor
 from benchmarks.tables import as_text
 from edgefold.runtime import StateSlots, Stream
 from edgefold.runtime.arrays import FloatArray

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.alarms.sensor_hostile import RATES, SHARES, Random, Sensor, after_hostile_rows
 from benchmarks.record import (
     Requirement,
     arguments,
@@ -44,7 +45,6 @@ from benchmarks.record import (
     finish,
     progress,
 )
-from benchmarks.sensors.sensor_hostile import RATES, SHARES, Random, Sensor, after_hostile_rows
 from benchmarks.sensors.sensors_run import SensorFile, read_sensors
 from benchmarks.tables import as_text
 from edgefold.runtime import StateSlots, Stream

@@ -1,4 +1,4 @@
-"""The tables of `benchmarks.sensors.sensor_lasting`: what is found, and false alarms."""
+"""The tables of `benchmarks.alarms.sensor_lasting`: what is found, and false alarms."""
 
 from __future__ import annotations
 
