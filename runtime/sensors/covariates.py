@@ -37,9 +37,14 @@ SEASONAL = 0.7
 """The share of a feature's change one season before that is expected to come again."""
 RATE, FIRST = 0.002, 30
 """The least rate of running means of sizes, and the rows before weights are learned."""
-CLIP, LARGE, LEAST = 3.0, 6.0, 1e-12
+CLIP, LARGE, CLIP_FEATURE, LARGE_FEATURE = 3.0, 6.0, 30.0, 1e4
 """An error counts as at most `CLIP` usual ones where weights are learned, and as `LARGE` usual ones
-in their mean."""
+in running means; a feature's change as `CLIP_FEATURE` usual ones, and its square as `LARGE_FEATURE`
+mean squares. So one wrong covariate, such as -999, does not make all others small."""
+LEAST, MOST, MOST_STEP, MOST_RATIO = 1e-200, 1e30, 1e6, 1e3
+"""The least size that is divided by; the largest covariate that is taken as known; the most usual
+errors by which covariates may move a value from one row to the next, or they are taken as unknown;
+and the largest ratio of two errors."""
 LOSS_RATE, BETTER, N_SCORED = 0.005, 0.98, 100
 """The rate of the running mean quantile losses of rows; the ratio below which the forecast with
 covariates is believed; and the rows that are scored before."""
@@ -79,13 +84,17 @@ class Effect:
         """Return this effect at covariates (K,) of the next row; NaN leaves one as it was."""
         other = Effect.__new__(Effect)
         other.__dict__.update(self.__dict__)
+        is_known = np.abs(covariates) <= MOST
         if self._features is None:
-            other._features = np.repeat(np.nan_to_num(covariates)[None], len(MEMORY), 0)
+            other._features = np.repeat(np.where(is_known, covariates, 0.0)[None], len(MEMORY), 0)
             return other
-        known = np.where(np.isfinite(covariates), covariates, self._features[0])
-        other._change = (known - self._features) / np.array(MEMORY)[:, None]
-        other._features = self._features + other._change
-        other.level = self.level + float((self.weights * other._change).sum())
+        known = np.where(is_known, covariates, self._features[0])
+        change = (known - self._features) / np.array(MEMORY)[:, None]
+        step = float((self.weights * change).sum())
+        if self._n > FIRST and abs(step) > MOST_STEP * self._usual:
+            change, step = np.zeros_like(change), 0.0
+        other._change, other._features = change, self._features + change
+        other.level = self.level + step
         return other
 
     def levels(self, covariates: FloatArray) -> FloatArray:
@@ -107,7 +116,9 @@ class Effect:
         new = change - SEASONAL * self._before(change, season)
         self._n += 1
         rate = max(1.0 / self._n, RATE)
-        self._sizes = self._sizes + rate * (new * new - self._sizes)
+        sizes, squares = self._sizes, new * new
+        most = np.where(sizes > 0.0, LARGE_FEATURE * sizes, squares)
+        self._sizes = sizes + rate * (np.minimum(squares, most) - sizes)
         if not math.isfinite(error):
             return
         usual = self._usual
@@ -116,7 +127,8 @@ class Effect:
         if self._n <= FIRST or usual <= 0.0:
             return
         scales = np.sqrt(self._sizes + LEAST)
-        feature, bounded = new / scales, max(-CLIP, min(error / usual, CLIP))
+        feature = np.clip(new / scales, -CLIP_FEATURE, CLIP_FEATURE)
+        bounded = max(-CLIP, min(error / usual, CLIP))
         gain = self._variance @ feature
         gain /= FORGET + feature @ gain
         variance = (self._variance - np.outer(gain, feature @ self._variance)) / FORGET
@@ -210,6 +222,8 @@ class CovariateSensor:
             self._n_scored += 1
             rate = max(1.0 / self._n_scored, LOSS_RATE)
             losses = np.array([_loss(plain, value), _loss(rest, value - level)])
+            if self._n_scored > N_JUDGED:
+                losses = np.minimum(losses, LARGE * self.losses.max())
             self.losses = self.losses + rate * (losses - self.losses)
         self._judge(value, plain.n_missing)
         self._keep(plain, rest)
@@ -229,6 +243,8 @@ class CovariateSensor:
             self._n_judged[at] += 1
             rate = max(1.0 / self._n_judged[at], ERROR_RATE / math.sqrt(horizon))
             errors = np.abs(value - forecasts)
+            if self._n_judged[at] > N_JUDGED:
+                errors = np.minimum(errors, LARGE * self._errors[:, at].max())
             self._errors[:, at] += rate * (errors - self._errors[:, at])
 
     def _keep(self, plain: Forecast, rest: Forecast) -> None:
@@ -248,7 +264,7 @@ class CovariateSensor:
             kind: `KNOWN` if the covariates of these slots are known, or `UNKNOWN`.
         """
         plain, other = np.maximum(self._errors[[PLAIN, kind]], LEAST)
-        weights = 1.0 / (1.0 + (other / plain) ** POWER)
+        weights = 1.0 / (1.0 + np.minimum(other / plain, MOST_RATIO) ** POWER)
         weights = np.where(self._n_judged >= N_JUDGED, weights, 0.0)
         found: FloatArray = np.interp(np.log(ahead), np.log(self._horizons), weights)
         return found

@@ -88,6 +88,25 @@ def test_a_switch_explains_its_steps_and_what_is_known_ahead_is_forecast() -> No
         assert beside.path(60).quantiles.shape == (60, 7)
 
 
+def test_a_wrong_covariate_makes_no_forecast_much_worse() -> None:
+    """A sensor of the weather that says -999 or 1e29 for a row, beside the same run without it."""
+    values, covariates = switched(1200)
+    losses = dict[float, float]()
+    for wrong in (math.nan, -999.0, 1e29, math.inf):
+        told = covariates.copy()
+        told[700] = wrong
+        with Sensors.open() as sensors:
+            beside, total = CovariateSensor(sensors, "", 1), 0.0
+            for row, (value, covariate) in enumerate(zip(values, told, strict=True)):
+                found = beside.step(60.0 * row, value, covariate)
+                if row > 710:
+                    total += loss(value, np.array(list(found.quantiles.values())))
+        losses[wrong] = total
+    # Without the switch the loss is 1.5 times that with it: at least half of its help is left.
+    assert losses[math.inf] == losses[math.nan]
+    assert max(losses.values()) < 1.25 * losses[math.nan]
+
+
 def test_covariates_that_explain_nothing_are_not_believed() -> None:
     values, _ = switched(900)
     others = np.random.default_rng(5).normal(size=(900, 2))
