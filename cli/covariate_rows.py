@@ -46,10 +46,18 @@ class RowsAfter:
     Attributes:
         rows: Pairs of the rows ahead, counted in slots from the last value, and the row.
         covariates: Those of each slot, (n, K); NaN where no row says them.
+        n_far: The number of rows that come too late to be forecast, or at no slot of their own.
     """
 
     rows: list[tuple[int, Row]] = field(default_factory=list)
     covariates: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
+    n_far: int = 0
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """Return in how many slots a covariate is known, and which slot is the last of these."""
+        slots = np.flatnonzero(np.isfinite(self.covariates).any(1)) + 1
+        return len(slots), int(slots[-1]) if len(slots) else 0
 
 
 class CovariateRows:
@@ -62,25 +70,28 @@ class CovariateRows:
     Attributes:
         names: The columns of the covariates.
         waiting: For each sensor's column, the rows without a value since its last value.
+        unknown: For each covariate, how many cells are empty or hold no number.
+        bad: For each covariate with a cell that holds no number, the first one's line and reason.
     """
 
     def __init__(self, names: Sequence[str], sensors: Sensors):
         self.names, self._sensors = tuple(names), sensors
         self.waiting: dict[str, deque[CovariateRow]] = {}
+        self.unknown = dict.fromkeys(self.names, 0)
+        self.bad: dict[str, BadRow] = {}
         self._each: dict[str, CovariateSensor] = {}
 
-    def of(self, line: SensorsRow) -> tuple[FloatArray, list[BadRow]]:
-        """Return the covariates of a line, (K,), NaN where there is none; and unreadable cells."""
-        parts = dict(line.parts)
-        bad: list[BadRow] = []
-        found = np.full(len(self.names), math.nan)
+    def of(self, line: SensorsRow) -> FloatArray:
+        """Return the covariates of a line, (K,); NaN where a cell holds none, and count these."""
+        parts, found = dict(line.parts), np.full(len(self.names), math.nan)
         for place, name in enumerate(self.names):
             part = parts[name]
             if isinstance(part, Row):
                 found[place] = part.numbers[1]
             else:
-                bad.append(part)
-        return found, bad
+                self.bad.setdefault(name, part)
+            self.unknown[name] += not math.isfinite(found[place])
+        return found
 
     def ready(self, column: str, row: Row, covariates: FloatArray) -> Iterator[CovariateRow]:
         """Yield the rows that the model takes now: one without a value waits for the next value."""
@@ -113,15 +124,16 @@ class CovariateRows:
             last_time: The time of its last value.
         """
         pace = self._sensors.feed(name).pace
-        by_slot = dict[int, CovariateRow]()
-        for one in self.waiting.get(column, ()):
+        by_slot, waiting = dict[int, CovariateRow](), self.waiting.get(column, ())
+        for one in waiting:
             ahead = (one.row.numbers[0] - last_time) / pace
             if 0.5 < ahead < MOST_WAITING + 0.5:  # not so if the pace is not known
                 by_slot.setdefault(round(ahead), one)
         covariates = np.full((max(by_slot, default=0), len(self.names)), math.nan)
         for slot, one in by_slot.items():
             covariates[slot - 1] = one.covariates
-        return RowsAfter([(slot, by_slot[slot].row) for slot in sorted(by_slot)], covariates)
+        rows = [(slot, by_slot[slot].row) for slot in sorted(by_slot)]
+        return RowsAfter(rows, covariates, len(waiting) - len(rows))
 
     def path(self, name: str, horizon: int, coming: RowsAfter) -> Path:
         """Forecast the next slots of a sensor with the covariates that are known of them."""

@@ -73,7 +73,7 @@ class Track:
         n_rows: Number of rows that the model took.
         n_empty: Number of taken rows without a value.
         n_refused: Number of rows that were refused.
-        n_coming: Number of rows after the last value that were forecast by their covariates.
+        coming: The rows after the last value, which are forecast by their covariates.
         n_below: Number of values below the quantile of each level, (Q,); an equal one counts half.
         alarmed: Number of alarms by the name of their event.
         events: Number of events by name whose first row was not an alarm.
@@ -93,7 +93,7 @@ class Track:
     n_rows: int = 0
     n_empty: int = 0
     n_refused: int = 0
-    n_coming: int = 0
+    coming: RowsAfter = field(default_factory=RowsAfter)
     n_below: np.ndarray = field(default_factory=lambda: np.zeros(len(SENSOR_LEVELS)))
     alarmed: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -178,11 +178,6 @@ class ForecastRun:
     ):
         self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
-        if beside and choice.series:
-            raise DataError(
-                f"--with needs a column for each sensor, and the column {choice.series!r} names "
-                "the sensor of each row; choose one of them and give --series ''."
-            )
         self.covariates = CovariateRows(beside, sensors) if beside else None
         own = [name for name in choice.values if name not in beside]
         self.is_named = len(own) > 1 or bool(choice.series)
@@ -231,9 +226,7 @@ class ForecastRun:
 
     def _take_with(self, line: SensorsRow, covariates: CovariateRows) -> None:
         """Take the rows of a line with its covariates."""
-        numbers, bad = covariates.of(line)
-        for cell in bad:
-            self.bad.refuse(cell.line, cell.reason)
+        numbers = covariates.of(line)
         for name, part in line.parts:
             if name in covariates.names:
                 continue
@@ -308,7 +301,7 @@ class ForecastRun:
         if not track.drawn:
             return []
         ahead = self.ahead_of(track.drawn[-1])
-        if not ahead or not self._rows_after(track).rows:
+        if not ahead or not track.coming.rows:
             return ahead
         path = self.path(track, ahead[-1][0])
         return [(n, distribution(path.mean[n - 1], path.quantiles[n - 1])) for n, _ in ahead]
@@ -318,18 +311,15 @@ class ForecastRun:
         sensor = self.sensor_of(track)
         if self.covariates is None:
             return self._sensors.path(horizon, sensor)
-        return self.covariates.path(sensor, horizon, self._rows_after(track))
-
-    def _rows_after(self, track: Track) -> RowsAfter:
-        """Return the rows after a sensor's last value, which have covariates alone."""
-        if self.covariates is None or not track.n_rows:
-            return RowsAfter()
-        return self.covariates.coming(track.name, self.sensor_of(track), track.last_time)
+        return self.covariates.path(sensor, horizon, track.coming)
 
     def _write_coming(self, track: Track) -> None:
         """Write the forecasts of the rows after a sensor's last value."""
-        rows = self._rows_after(track).rows
-        track.n_coming = len(rows)
+        if self.covariates is None or not track.n_rows:
+            return
+        sensor = self.sensor_of(track)
+        track.coming = self.covariates.coming(track.name, sensor, track.last_time)
+        rows = track.coming.rows
         if not rows:
             return
         path = self.path(track, rows[-1][0])

@@ -94,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="beside",
         metavar="A,B,..",
         type=column_names,
+        action="extend",
         default=[],
         help="columns or keys that may explain the others, such as a switch or the weather "
         "outdoors. How much they help is learned, and they are used where they do. Rows at the "
@@ -179,8 +180,9 @@ def run(args: argparse.Namespace) -> int:
     command = run_command(args, table.columns, len(found.tracks), files["csv"])
     if table.choice.is_backward:
         command = "`edgefold run sensors` needs the oldest row first: turn the table around for it"
-    label = "without these" if args.beside else "go on"  # `run` takes no covariates
-    print(f"{label:<14}{command}")
+    if args.beside:
+        command = f"without {', '.join(args.beside)}: {command}"
+    print(f"go on         {printable(command)}")
     return ExitCode.DONE
 
 
@@ -302,7 +304,7 @@ def _write_next(file: TextIO, found: ForecastRun, sensors: Sensors, table: Table
 
     write_fields(file, *["series"] * found.is_named, "slots_ahead", "time", *BAND)
     for track, feed in _tracks(found, sensors):
-        path = found.path(track, feed.season or FAN_SLOTS)
+        path = found.path(track, max(feed.season or FAN_SLOTS, track.coming.known[1]))
         for i, (mean, quantiles) in enumerate(zip(path.mean, path.quantiles, strict=True), 1):
             at = table.choice.written(track.last_time + i * feed.pace, track.last)
             numbers = ["" if math.isnan(n) else f"{n:.9g}" for n in (mean, *quantiles)]
@@ -329,7 +331,7 @@ def _draw(
         if track.overview is None:
             continue
         n = min(feed.season, MOST_FAN) or FAN_SLOTS
-        fan = found.path(track, max(n, FAN_SLOTS))
+        fan = found.path(track, max(n, FAN_SLOTS, track.coming.known[1]))
         tally = track.tally
         shares = track.n_below / tally.n_forecast if tally.n_forecast else None
         is_known = math.isfinite(fan.mean[0])

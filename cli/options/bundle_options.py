@@ -65,7 +65,7 @@ def alarm_rate(text: str) -> float:
 def column_names(text: str) -> list[str]:
     """Read names of columns separated by commas, for argparse; double quotes may enclose a name."""
     try:
-        names = next(csv.reader([text], strict=True), [])
+        names = [name.strip() for name in next(csv.reader([text], strict=True), [])]
     except csv.Error:
         names = []
     if not all(names) or not names or len(set(names)) < len(names):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from edgefold.cli.text.sensors import season_text
 from edgefold.cli.text.streams import aligned, short
 from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS
 from edgefold.runtime.rows.csv_fields import Clock, plain
-from edgefold.runtime.sensors.covariates import KNOWN
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 """Number of sensors that are shown one by one."""
 SHOWN_ALARMS, SHOWN_NOTES = 8, 3
-SHOWN_AHEAD = (1, 4, 16, 48)
-"""Rows ahead for which the use of covariates is told."""
+SHOWN_AHEAD = (4, 16, 48)
+"""Rows ahead for which the help of covariates is told."""
 HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms", "pace", "season")
 CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
 
@@ -177,30 +175,37 @@ def _refusals(track: Track) -> list[tuple[str, str]]:
 
 
 def covariate_lines(run: ForecastRun, tracks: Sequence[tuple[Track, SensorFeed]]) -> list[str]:
-    """Return a table of how far each sensor's covariates are used; empty without any."""
-    if run.covariates is None:
+    """Return a table of what each sensor's covariates change, and notes; empty without any."""
+    covariates = run.covariates
+    if covariates is None:
         return []
-    rows = []
+    rows, notes = [], []
     for track, _ in tracks[:MOST_SHOWN]:
-        sensor = run.covariates.sensor(run.sensor_of(track))
+        sensor = covariates.sensor(run.sensor_of(track))
         plain, other = sensor.losses.tolist()
-        change = f"{100 * (other / plain - 1):+.0f} %" if plain else "-"
-        weights = sensor.weights(np.array(SHOWN_AHEAD), KNOWN)
+        changes = [other / plain if plain else math.nan, *map(sensor.helps, SHOWN_AHEAD)]
+        n, last = track.coming.known
         rows.append(
             [
                 *[short(track.name)] * run.is_named,
-                change,
-                "used" if sensor.is_believed else "not used",
-                *(f"{100 * weight:.0f} %" for weight in weights),
-                f"{track.n_coming:,}",
+                "yes" if sensor.is_believed else "no",
+                *("-" if math.isnan(c) else f"{100 * (c - 1):+.0f} %" for c in changes),
+                f"{n:,}" if n == last else f"{n:,} of {last:,}",
             ]
         )
-    heads = [
-        *["series"] * run.is_named,
-        *("loss of a row", "for rows", *(f"{n} ahead" for n in SHOWN_AHEAD), "rows known ahead"),
-    ]
-    names = ", ".join(map(short, run.covariates.names))
-    return [f"with          {names}", *aligned([heads, *rows])]
+        if n_far := track.coming.n_far:
+            where = "too far ahead, or at no time of their own"
+            notes.append(f"note          {short(track.name)}: {n_far:,} planned rows are {where}")
+    heads = [*["series"] * run.is_named, "rows use it", "loss of a row"]
+    heads += [*(f"error {n} ahead" for n in SHOWN_AHEAD), "rows known ahead"]
+    for name, unknown in covariates.unknown.items():
+        if unknown:
+            first = covariates.bad.get(name)
+            why = f"; line {first.line:,}: {first.reason.rstrip('.')}" if first else ""
+            text = f"{unknown:,} cells without a number, taken as unchanged{why}"
+            notes.append(f"note          {short(name)}: {text}")
+    names = ", ".join(map(short, covariates.names))
+    return [f"with          {names}", *aligned([heads, *rows]), *notes]
 
 
 def ahead_lines(

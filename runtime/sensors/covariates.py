@@ -5,10 +5,10 @@
                                        └── the error of the forecast, by recursive least squares
 
 A covariate is a number that is known beside a row's value, such as the state of a switch. Its
-effect follows its changes: those of the covariate itself, and those of its running mean over some
-rows, where a sensor answers slowly. The weights of these features are learned from the errors of
-the forecasts and from what was new in the features. The effect is the sum of weights times changes,
-so that a weight that is learned moves no level.
+effect follows its changes: those of the covariate itself, and those of its running means over some
+and many rows, where a sensor answers slowly. The weights of these features are learned from the
+errors of the forecasts and from what was new in the features. The effect is the sum of weights
+times changes, so that a weight that is learned moves no level.
 
 Two states of the model follow each sensor, one with and one without the effect. How far each is
 believed is learned, too: of a row from their quantile losses, of later rows from the errors of the
@@ -28,8 +28,8 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.sensors.forecasts import Forecast, Path
 from edgefold.runtime.sensors.sensors import Sensors
 
-MEMORY = (1.0, 8.0)
-"""The numbers of rows over which a covariate is averaged: one, which is itself, and a few."""
+MEMORY = (1.0, 4.0, 32.0)
+"""The numbers of rows over which a covariate is averaged: one, which is itself, some, and many."""
 FORGET, PRIOR, MOST_VARIANCE = 0.9995, 1.0, 10.0
 """The share of the past that counts on after a row; the variance of a weight before the first row,
 and its largest mean, both with features and errors in units of their usual size."""
@@ -268,6 +268,15 @@ class CovariateSensor:
         weights = np.where(self._n_judged >= N_JUDGED, weights, 0.0)
         found: FloatArray = np.interp(np.log(ahead), np.log(self._horizons), weights)
         return found
+
+    def helps(self, ahead: int) -> float:
+        """Return the error of later rows with known covariates over that without, lately.
+
+        It is NaN until enough forecasts of so many rows ahead, one of the horizons, were compared.
+        """
+        at = self._horizons.tolist().index(ahead)
+        plain, known, _ = self._errors[:, at].tolist()
+        return known / plain if self._n_judged[at] >= N_JUDGED and plain > 0.0 else math.nan
 
     def path(self, horizon: int, coming: FloatArray | None = None) -> Path:
         """Forecast the next `horizon` slots, as `Sensors.path` does.

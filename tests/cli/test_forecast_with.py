@@ -62,9 +62,11 @@ def test_a_plan_at_the_end_of_a_table_is_forecast(
     code, out, _ = edgefold("forecast", house, "--with", "heater", "--ahead")
     assert code == ExitCode.DONE
     assert "values        room\n" in out and "with          heater\n" in out
-    told = next(line for line in out.splitlines() if " used " in line)
-    assert told.split()[-1] == str(N_COMING) and told.startswith("-")
-    assert "without these edgefold run sensors" in out and "--value room" in out
+    heads, told = out.partition("with          heater\n")[2].splitlines()[:2]
+    assert heads.startswith("rows use it") and heads.endswith("rows known ahead")
+    assert told.split()[:1] == ["yes"] and told.split()[-1] == str(N_COMING)
+    assert told.split()[1].startswith("-")  # the loss falls
+    assert "go on         without heater: edgefold run sensors" in out and "--value room" in out
     rows = read(tmp_path / "house-forecast.csv")
     assert "series" not in rows[0] and len(rows) == N + N_COMING
     coming = rows[N:]
@@ -82,24 +84,54 @@ def test_each_column_of_several_gets_the_same_covariates(
     edgefold: Command, house: Path, tmp_path: Path
 ) -> None:
     rows: list[list[object]] = [
-        [row["time"], row["room"], row["heater"], "broken" if at == 3 else row["heater"]]
+        [row["time"], row["room"], row["heater"], {3: "broken", 9: ""}.get(at, row["heater"])]
         for at, row in enumerate(read(house)[: N // 2])
     ]
     table = write(tmp_path / "two.csv", ["time", "room", "heater", "copy"], rows)
     words = ("--columns", "room,heater", "--with", "copy", "--missing", "none")
     code, out, _ = edgefold("forecast", table, *words)
     assert code == ExitCode.DONE
-    assert "refused       line 5: column copy is 'broken'" in out.replace('"', "'")
+    note = (
+        "note          copy: 2 cells without a number, taken as unchanged; line 5: column copy is"
+    )
+    assert note in out
     found = read(tmp_path / "two-forecast.csv")
     assert {row["series"] for row in found} == {"room", "heater"}
     assert len(found) == 2 * len(rows)
 
 
+def test_a_plan_with_holes_and_rows_too_far_ahead_is_told(
+    edgefold: Command, house: Path, tmp_path: Path
+) -> None:
+    rows: list[list[object]] = [list(row.values()) for row in read(house)]
+    del rows[N : N + 4]  # the plan begins at the fifth row
+    rows[-1][2] = ""  # and says nothing of its last one
+    rows.append([600 * (N + 5000), "", 1])
+    table = write(tmp_path / "holes.csv", ["time", "room", "heater"], rows)
+    code, out, _ = edgefold("forecast", table, "--with", "heater", "--with", "time2", "--force")
+    assert code == ExitCode.REFUSED
+    code, out, _ = edgefold("forecast", table, "--with", "heater", "--ahead")
+    assert code == ExitCode.DONE
+    assert f" {N_COMING - 5} of {N_COMING - 1}\n" in out
+    assert "note          room: 1 planned rows are too far ahead" in out
+    found = read(tmp_path / "holes-forecast.csv")
+    assert len(found) == N + N_COMING - 4
+
+
 def test_what_cannot_be_done_is_said(edgefold: Command, house: Path, tmp_path: Path) -> None:
     code, _, error = edgefold("forecast", house, "--with", "outdoors")
     assert code == ExitCode.REFUSED and "outdoors" in error
-    code, _, error = edgefold("forecast", house, "--columns", "heater", "--with", "heater")
-    assert code == ExitCode.REFUSED and "--with" in error
+    for words, text in {
+        ("--columns", "heater", "--with", "heater"): "in --columns and in --with",
+        ("--with", "room, heater"): "no column of numbers but those named with --with",
+        ("--with", "heater,time"): "tells the times",
+    }.items():
+        code, _, error = edgefold("forecast", house, *words)
+        assert code == ExitCode.REFUSED and text in error, words
+    words_of: list[list[object]] = [[60 * k, k % 7, "on" if k % 5 else "off"] for k in range(40)]
+    table = write(tmp_path / "text.csv", ["time", "value", "switch"], words_of)
+    code, _, error = edgefold("forecast", table, "--with", "switch")
+    assert code == ExitCode.REFUSED and "write a switch as 0 and 1" in error
     long: list[list[object]] = [[60 * k, k % 7, "ab"[k % 2], 1] for k in range(40)]
     table = write(tmp_path / "long.csv", ["time", "value", "sensor", "switch"], long)
     code, _, error = edgefold("forecast", table, "--series", "sensor", "--with", "switch")

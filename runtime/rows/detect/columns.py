@@ -328,16 +328,57 @@ def open_table(
     """
     lines = first_lines(file, name)
     if beside:
-        if values is None:
-            values = find_table(lines, name, time, None, series, given, turns=True).choice.values
-        own = [column for column in values if column not in beside]
-        if not own:
-            raise DataError(f"{name} has no column of numbers but those named with --with.")
-        values = [*own, *beside]
+        values = _with_beside(lines, name, time, values, series, given, beside)
     table = find_table(lines, name, time, values, series, given, turns=True)
     if not table.choice.is_backward:
         return replace(table, _source=_Replayed(lines, file))
     return replace(table, _source=BackwardLines(lines, file, table.columns.n_before))
+
+
+def _with_beside(
+    lines: Sequence[bytes],
+    name: str,
+    time: str | None,
+    values: Sequence[str] | None,
+    series: str | None,
+    given: Mapping[str, Any] | None,
+    beside: Sequence[str],
+) -> list[str]:
+    """Return the columns of values, and behind them those that are read beside them.
+
+    The arguments are those of `open_table`, with the table's first lines.
+
+    Raises:
+        DataError: A column beside is that of times, holds no numbers, or is one of the values; no
+            column of values is left; or a column names the sensors.
+    """
+    found = find_table(lines, name, time, values, series, given, turns=True).choice
+    if found.series:
+        raise DataError(
+            f"{name}: --with needs a column for each sensor, and the column {found.series!r} names "
+            "the sensor of each row; write the table with a line for each time."
+        )
+    own = [column for column in found.values if values is not None or column not in beside]
+    for column in beside:
+        if column in found.time:
+            raise DataError(
+                f"{name}: the column {column!r} tells the times; leave it out of --with."
+            )
+        if column in own:
+            raise DataError(f"{name}: the column {column!r} is in --columns and in --with.")
+    if not own:
+        raise DataError(f"{name} has no column of numbers but those named with --with.")
+    table = find_table(lines, name, time, [*own, *beside], series, given, turns=True)
+    rows = [dict(row.parts) for row in table.rows() if isinstance(row, SensorsRow)]
+    for column in beside:
+        cells = [row[column] for row in rows if column in row]
+        bad = [cell for cell in cells if isinstance(cell, BadRow)]
+        if bad and 2 * len(bad) > len(cells):
+            raise DataError(
+                f"{name}, line {bad[0].line}: {bad[0].reason.rstrip('.')}. A column of --with "
+                "holds numbers; write a switch as 0 and 1."
+            )
+    return [*own, *beside]
 
 
 def find_table(
