@@ -149,7 +149,7 @@ class SensorEngine:
                 is_usual = n_points > FIRST_SLOTS and n_values >= FIRST_VALUES
                 scored.append(self._score(time, value, prediction, int(x[-1, 2]), is_usual, ahead))
                 if ahead is not None:
-                    ahead.keep(prediction, value, int(x[-1, 2]))
+                    ahead.keep(prediction, value, int(x[-1, 2]), len(x))
 
         states.learn(name, x, prepare, self.finish)
         return scored[0]

@@ -202,7 +202,7 @@ class Sensors(OneCaller):
             since=row.n_since,
             size=row.size,
             _horizons=self.horizons,
-            _ahead=self._all.engines[sensor].ahead.known(self._stream.n_points),
+            _ahead=self._all.engines[sensor].ahead.known(self._all.states),
         )
 
     def _take(self, time: Any, value: float, sensor: str, dated: bool | None) -> ScoredRow:
@@ -224,7 +224,7 @@ class Sensors(OneCaller):
             DataError: No row of this sensor has come.
             ValueRefusedError: The horizon is another one; `path` gives those between.
         """
-        known = self._turn_to(sensor).ahead.known(self._stream.n_points)
+        known = self._turn_to(sensor).ahead.known(self._all.states)
         at = place_of(horizon, self.horizons)
         return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
@@ -329,7 +329,7 @@ class Sensors(OneCaller):
 
         def ahead(name: str) -> tuple[int, tuple[FloatArray, FloatArray] | None]:
             n_points = self._stream.n_points
-            return n_points, self._all.engines[name].ahead.known(n_points)
+            return n_points, self._turn_to(name).ahead.known(self._all.states)
 
         return score_table(self._take, ahead, self.horizons, data, skip, progress)
 

@@ -9,6 +9,9 @@ as far as persistence does not speak against a season. Between two slots with a 
 what the forecast says above the shape is interpolated in the logarithm of the number of slots: so a
 path has the shape of a season, and the bands of the forecasts that it passes through. Behind the
 season's end, where the season before is not known yet, the next forecast counts at once.
+
+While slots have no value, the forecasts stay those that were made after the last value: one slot
+ahead is then as many slots after that value, so that the bands grow over a hole.
 """
 
 from __future__ import annotations
@@ -48,15 +51,17 @@ class SlotsAhead:
 
     Attributes:
         n_values: The number of measured values so far.
-        season: The season's length in slots; 0 for none.
-        means: The means of the slots at the H horizons and, last, one season ahead, (H + 1,).
+        season: The season's length in slots after the last value; 0 for none.
+        age: The number of slots since the last value; 0 if the newest slot has one.
+        means: The means of the slots at the H horizons and, last, one season after the last value,
+            (H + 1,).
         quantiles: The quantiles of the same forecasts at the kind's Q levels, (H + 1, Q).
     """
 
     def __init__(self, kind: SensorForecast):
         self._horizons = kind.horizons
         n, n_levels = len(kind.horizons) + 1, len(kind.levels)
-        self.n_values = self.season = 0
+        self.n_values = self.season = self.age = 0
         self.means, self.quantiles = np.zeros(n), np.zeros((n, n_levels))
 
     def copy(self) -> SlotsAhead:
@@ -65,27 +70,40 @@ class SlotsAhead:
         other.__dict__.update(self.__dict__)
         return other
 
-    def keep(self, prediction: Prediction, value: float, season: int) -> None:
+    def keep(self, prediction: Prediction, value: float, season: int, n_slots: int) -> None:
         """Keep the forecasts of later slots that a row brought.
 
         Args:
             prediction: The prediction that the row's step returned.
             value: The row's value; NaN if it has none.
             season: The season's length in slots; 0 for none.
+            n_slots: The number of slots from the row before to this one.
         """
+        if value != value and self.n_values:
+            self.age += n_slots
+            return
         self.n_values += value == value
-        self.season = season
+        self.season, self.age = season, 0
         self.means = prediction.ahead_mean[0].astype(np.float64)
         self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
 
-    def known(self, n_points: int) -> tuple[FloatArray, FloatArray] | None:
-        """Return `means` and `quantiles`, which never change; None while too few values have come.
+    def known(self, states: NamedStates) -> tuple[FloatArray, FloatArray] | None:
+        """Return means and quantiles, which never change, at the horizons and a season ahead.
 
-        `n_points` is the number of slots that the state has learned.
+        The result is None while too few values have come. The state of this sensor must be the
+        present one of `states`.
         """
-        if n_points < FIRST_SLOTS or self.n_values < FIRST_VALUES:
+        if not self._is_known(states.stream.n_points):
             return None
-        return self.means, self.quantiles
+        if not self.age:
+            return self.means, self.quantiles
+        slots = np.array([*self._horizons, self.season or NO_SEASON])
+        path = self.path(states, int(slots.max()))
+        return path.mean[slots - 1], path.quantiles[slots - 1]
+
+    def _is_known(self, n_points: int) -> bool:
+        """Return whether enough values have come; `n_points` slots have."""
+        return n_points >= FIRST_SLOTS and self.n_values >= FIRST_VALUES
 
     def path(self, states: NamedStates, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots of the sensor whose state is the present one.
@@ -93,8 +111,7 @@ class SlotsAhead:
         All numbers are NaN while too few values have come.
         """
         n_points = states.stream.n_points
-        known = self.known(n_points)
-        if known is None:
+        if not self._is_known(n_points):
             unknown = np.full((horizon, 1 + self.quantiles.shape[1]), math.nan)
             return Path(unknown[:, 0], unknown[:, 1:])
         n = len(self._horizons)
@@ -105,10 +122,12 @@ class SlotsAhead:
         slots = np.array(sorted(made_for))
         of_slots = np.array([made_for[slot] for slot in slots.tolist()])
         places = [place[slot] for slot in of_slots.tolist()]
-        held, made = states.present(), np.column_stack(known)
-        if UNBOUNDED in held:
+        held, made = states.present(), np.column_stack([self.means, self.quantiles])
+        if UNBOUNDED in held and not self.age:
             made = held[UNBOUNDED][0].astype(np.float64)
-        ahead = np.arange(1, max(horizon, slots[-1]) + 1)
+        values = held[VALUES].ravel()
+        age = min(self.age, len(values))  # of an older value none is left to make a shape of
+        ahead = np.arange(1, max(age + horizon, slots[-1]) + 1)
         weights = np.zeros((len(slots), 4))  # of a bundle before: no shape
         if SHAPE in held:
             weights = held[SHAPE][0][[max(at - 1, 0) for at in places]]
@@ -116,10 +135,11 @@ class SlotsAhead:
             weights[slots % self.season == 0, 0] = 0.0
         at, known_at = np.log(ahead), np.log(slots)
         weights = np.stack([np.interp(at, known_at, of) for of in weights.T])
-        base = shape_ahead(held[VALUES].ravel(), n_points, self.season, ahead, weights)
+        base = shape_ahead(values, n_points, self.season, ahead, weights, self.age)
         above = made[places] - base[of_slots - 1, None]
-        joined = np.stack([np.interp(at[:horizon], known_at, of) for of in above.T], 1)
-        path = base[:horizon, None] + joined
+        coming = slice(age, age + horizon)
+        joined = np.stack([np.interp(at[coming], known_at, of) for of in above.T], 1)
+        path = base[coming, None] + joined
         if BOUNDS in held:
             path = path.clip(*held[BOUNDS][0].tolist())
         return Path(path[:, 0], path[:, 1:])
@@ -127,25 +147,34 @@ class SlotsAhead:
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep for `load`."""
         own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
-        return {**own, "ahead_numbers": np.array([self.n_values, self.season], np.int64)}
+        numbers = np.array([self.n_values, self.season, self.age], np.int64)
+        return {**own, "ahead_numbers": numbers}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
         require_same(arrays, self.arrays())
-        n_values, season = arrays["ahead_numbers"].tolist()
+        n_values, season, age = arrays["ahead_numbers"].tolist()
         are_finite = all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS)
-        if min(n_values, season) < 0 or not are_finite:
+        if min(n_values, season, age) < 0 or not are_finite:
             raise SnapshotError(
                 "the snapshot's forecasts of a sensor are damaged; use an older copy, or start "
                 "without it."
             )
         for name in ARRAYS:
             setattr(self, name, arrays[f"ahead_{name}"].copy())
-        self.n_values, self.season = n_values, season
+        self.n_values, self.season, self.age = n_values, season, age
+
+    @staticmethod
+    def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the arrays of a snapshot, with the age that older versions did not keep."""
+        numbers = arrays.get("ahead_numbers", np.zeros(0))
+        if numbers.shape != (2,):
+            return dict(arrays)
+        return {**arrays, "ahead_numbers": np.append(numbers, 0)}
 
 
 def shape_ahead(
-    values: Array, n_points: int, season: int, ahead: Slots, weights: FloatArray
+    values: Array, n_points: int, season: int, ahead: Slots, weights: FloatArray, age: int = 0
 ) -> FloatArray:
     """Return the shape of the slots to come, (n,); 0 without a season.
 
@@ -155,18 +184,19 @@ def shape_ahead(
         season: The season's length in slots; 0 for none.
         ahead: How many slots later each slot comes, from 1 on, (n,).
         weights: Those of persistence and of the means of `N_SEASONS`, (4, n).
+        age: The number of the last slots that have no value; `ahead` is counted from before them.
     """
     if season < 2:
         return np.zeros(len(ahead))
     persistence, *of_means = weights
-    means = season_means(values, n_points - 1, season, ahead)
+    means = season_means(values, n_points - 1, season, ahead, age)
     total = np.sum(of_means, 0)
     mixed = (np.array(of_means) * means).sum(0) / np.where(total > 0, total, 1.0)
     shape: FloatArray = (1.0 - persistence) * mixed
     return shape
 
 
-def season_means(values: Array, newest: int, season: int, ahead: Slots) -> FloatArray:
+def season_means(values: Array, newest: int, season: int, ahead: Slots, age: int = 0) -> FloatArray:
     """Return the means of the last `N_SEASONS` values at the phase of each slot to come, (3, n).
 
     Args:
@@ -174,8 +204,9 @@ def season_means(values: Array, newest: int, season: int, ahead: Slots) -> Float
         newest: The number of the newest slot.
         season: The season's length in slots; one has come.
         ahead: How many slots later each slot comes, from 1 on, (n,).
+        age: The number of the last slots that have no value; `ahead` is counted from before them.
     """
-    last = newest + ahead - season * -(-ahead // season)
+    last = newest - age + ahead - season * -(-ahead // season)
     total, count = np.zeros((2, len(ahead)))
     means = dict[int, FloatArray]()
     for back in range(max(N_SEASONS)):

@@ -74,7 +74,7 @@ class TimedEngine(SensorEngine):
         A snapshot of a bundle with other horizons does without its forecasts of later slots: they
         are unknown until some more values have come.
         """
-        arrays, fresh = converted(arrays), self.ahead.arrays()
+        arrays, fresh = SlotsAhead.converted(converted(arrays)), self.ahead.arrays()
         if any(name not in arrays or arrays[name].shape != a.shape for name, a in fresh.items()):
             arrays = {**arrays, **fresh}
         require_same(arrays, self.arrays())

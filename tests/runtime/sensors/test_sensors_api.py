@@ -247,6 +247,40 @@ def test_behind_one_season_the_next_forecast_counts_at_once(sensors: Sensors) ->
     assert abs(between).max() > 0 and ((between <= 0).all() or (between >= 0).all())
 
 
+def test_bands_grow_over_slots_without_values(sensors: Sensors, tmp_path: FilePath) -> None:
+    """While no value comes, each slot is forecast as it was after the last value."""
+    run(sensors, signal(200))
+    path = sensors.path(60).quantiles
+    missing = run(sensors, [math.nan] * 3, 200)[-1]
+    run(sensors, [math.nan] * 2, 205)  # two slots without a row before
+    assert sensors.path(50).quantiles == pytest.approx(path[7:57], rel=1e-5)
+    assert missing.ahead(4).q95 == pytest.approx(path[6, -1], rel=1e-5)
+    assert sensors.ahead(8).q05 == pytest.approx(path[14, 0], rel=1e-5)
+    assert sensors.ahead("season").q50 == pytest.approx(sensors.path(24).quantiles[-1, 3])
+    sensors.save(tmp_path / "s.npz")
+    with Sensors.open() as other:
+        other.restore(tmp_path / "s.npz")
+        assert (other.path(50).quantiles == sensors.path(50).quantiles).all()
+    run(sensors, [math.nan] * 2_000, 207)  # longer than any season that is kept
+    assert np.isfinite(sensors.path(30).quantiles).all()
+    run(sensors, [20.0], 2207)
+    assert sensors.path(1).quantiles[0, 3] == pytest.approx(sensors.ahead().q50)
+
+
+def test_a_snapshot_that_kept_no_age_of_its_forecasts_goes_on(
+    sensors: Sensors, tmp_path: FilePath
+) -> None:
+    run(sensors, signal(100))
+    path = tmp_path / "s.npz"
+    sensors.save(path)
+    record, state, extra = read_snapshot(path, sensors._stream.manifest)
+    (name,) = (name for name in extra if "ahead_numbers" in name)
+    write_snapshot(path, record, state, {**extra, name: extra[name][..., :2]})
+    with Sensors.open() as other:
+        other.restore(path)
+        assert (other.path(30).quantiles == sensors.path(30).quantiles).all()
+
+
 def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
     sensors: Sensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
