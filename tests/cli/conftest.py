@@ -17,6 +17,22 @@ from edgefold.runtime.series.spec import SeriesSpec
 from tests.cli.engine_rig import built as built
 from tests.cli.engine_rig import machine as machine
 
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def edgefold(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command in this process: exit code, stdout, stderr."""
+    from edgefold.cli.main import main
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main([str(word) for word in words])
+        out, error = capsys.readouterr()
+        assert "Traceback" not in error, error
+        return code, out, error
+
+    return run
+
 
 @pytest.fixture(scope="session")
 def series_bundle(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -30,24 +30,11 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.backends.tensorrt import backend as tensorrt_backend
 from edgefold.runtime.backends.tensorrt import cuda_driver
 from edgefold.runtime.sensors.forecasts import ROW_NAMES
+from tests.cli.conftest import Command
 from tests.rough_files import ROUGH_FILES
 from tests.runtime.backends.host_driver import HostDriver
 
 PNG = b"\x89PNG"
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def edgefold(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command: exit code, stdout, stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
-        out, error = capsys.readouterr()
-        assert "Traceback" not in error, error
-        return code, out, error
-
-    return run
 
 
 def values(n: int) -> list[float]:

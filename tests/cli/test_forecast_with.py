@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.main import main
+from tests.cli.conftest import Command
 
 N, N_COMING, STEP = 700, 20, 8.0
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def edgefold(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run a command: exit code, stdout, stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main([str(word) for word in words])
-        out, error = capsys.readouterr()
-        assert "Traceback" not in error, error
-        return code, out, error
-
-    return run
 
 
 def write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
