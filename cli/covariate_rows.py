@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from edgefold.runtime.arrays import FloatArray
     from edgefold.runtime.rows.csv_reader import BadRow
     from edgefold.runtime.sensors.covariates import CovariateSensor
-    from edgefold.runtime.sensors.forecasts import Forecast, Path
     from edgefold.runtime.sensors.sensors import Sensors
 
 MOST_WAITING = 1440
@@ -109,12 +108,6 @@ class CovariateRows:
             self._each[name] = CovariateSensor(self._sensors, name, len(self.names))
         return self._each[name]
 
-    def step(
-        self, name: str, time: float, value: float, is_dated: bool, covariates: FloatArray
-    ) -> Forecast:
-        """Score and learn a row of a sensor; `Sensors.step` describes the errors."""
-        return self.sensor(name).step(time, value, covariates, is_dated)
-
     def coming(self, column: str, name: str, last_time: float) -> RowsAfter:
         """Return the rows after a sensor's last value, by how many slots after it they come.
 
@@ -134,7 +127,3 @@ class CovariateRows:
             covariates[slot - 1] = one.covariates
         rows = [(slot, by_slot[slot].row) for slot in sorted(by_slot)]
         return RowsAfter(rows, covariates, len(waiting) - len(rows))
-
-    def path(self, name: str, horizon: int, coming: RowsAfter) -> Path:
-        """Forecast the next slots of a sensor with the covariates that are known of them."""
-        return self.sensor(name).path(horizon, coming.covariates)

@@ -158,6 +158,7 @@ class ForecastRun:
 
     Attributes:
         table: The opened table.
+        values: The columns of the sensors' values, without those of covariates.
         tracks: Counts of each sensor, by the name of the sensor.
         bad: Counts of the lines that could not be read, which belong to no sensor.
         is_named: Whether the output names the sensor of each row.
@@ -179,9 +180,9 @@ class ForecastRun:
         self.table, self._sensors, self._output, self._ahead = table, sensors, output, ahead
         choice = table.choice
         self.covariates = CovariateRows(beside, sensors) if beside else None
-        own = [name for name in choice.values if name not in beside]
-        self.is_named = len(own) > 1 or bool(choice.series)
-        self._own = {} if self.is_named else {own[0]: ""}
+        self.values = [name for name in choice.values if name not in beside]
+        self.is_named = len(self.values) > 1 or bool(choice.series)
+        self._own = {} if self.is_named else {self.values[0]: ""}
         self.tracks: dict[str, Track] = {}
         self.bad = Track("")
         self.n_lines = 0
@@ -255,7 +256,8 @@ class ForecastRun:
             if self.covariates is None or covariates is None:
                 forecast = self._sensors.step(time, value, sensor, choice.is_dated)
             else:
-                forecast = self.covariates.step(sensor, time, value, choice.is_dated, covariates)
+                beside = self.covariates.sensor(sensor)
+                forecast = beside.step(time, value, covariates, choice.is_dated)
         except (DataError, ValueRefusedError) as error:
             track.refuse(row.line, str(error))
             return
@@ -311,7 +313,7 @@ class ForecastRun:
         sensor = self.sensor_of(track)
         if self.covariates is None:
             return self._sensors.path(horizon, sensor)
-        return self.covariates.path(sensor, horizon, track.coming)
+        return self.covariates.sensor(sensor).path(horizon, track.coming.covariates)
 
     def _write_coming(self, track: Track) -> None:
         """Write the forecasts of the rows after a sensor's last value."""

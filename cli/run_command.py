@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgefold.cli.terminal import printable
@@ -14,7 +15,13 @@ from edgefold.runtime.rows.row_format import DELIMITERS
 RATE = 1e-4
 
 
-def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int, csv: Path) -> str:
+def run_command(
+    args: argparse.Namespace,
+    columns: TableColumns,
+    values: Sequence[str],
+    n_sensors: int,
+    csv: Path,
+) -> str:
     """Return the `edgefold run` command as a text, quoted for a shell.
 
     For a file it has only the options that the user gave, because `run` detects the columns again.
@@ -23,6 +30,7 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
     Args:
         args: Options of `edgefold forecast`.
         columns: Columns that `edgefold forecast` has read.
+        values: Columns of the sensors' values.
         n_sensors: Number of sensors that the input held.
         csv: File of the forecasts, from which the names of the loop's files are made.
     """
@@ -31,7 +39,6 @@ def run_command(args: argparse.Namespace, columns: TableColumns, n_sensors: int,
     options["input"] = args.input
     if is_pipe or args.time:
         options["time"] = choice.time[0] if choice.time else None
-    values = [name for name in choice.values if name not in args.beside]
     if all(values) and (is_pipe or args.columns or args.beside):
         options["value"] = ",".join(quoted(values))
     if choice.series:

@@ -177,7 +177,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"written       {', '.join([*names, *filter(None, [picture])])}")
     if note:
         print(f"picture       {note}")
-    command = run_command(args, table.columns, len(found.tracks), files["csv"])
+    command = run_command(args, table.columns, found.values, len(found.tracks), files["csv"])
     if table.choice.is_backward:
         command = "`edgefold run sensors` needs the oldest row first: turn the table around for it"
     if args.beside:
@@ -378,7 +378,7 @@ def _tell(
     clock: Clock = "date" if table.choice.is_dated else "number"
     coming = [(track, feed, found.coming(track)) for track, feed in tracks]
     parts = (
-        table_lines(table, found.covariates),
+        table_lines(table, found.values),
         score_lines(tracks, clock),
         covariate_lines(found, tracks),
         told_lines(found, rate, str(files["csv"]), str(files.get("alarms", ""))),

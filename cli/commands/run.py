@@ -397,7 +397,7 @@ def _find_table(
         if table is None:
             return None, _n_streams(args)
         columns, n_named = table.columns, table.n_named
-        say("\n".join(map(printable, table_lines(table))))
+        say("\n".join(map(printable, table_lines(table, table.choice.values))))
     n_series = max(n_named, len(columns.choice.values))
     if n_series >= MANY:
         say(f"memory        {n_series:,} series take some {n_series * SENSOR_BYTES / 1e9:.2g} GB")

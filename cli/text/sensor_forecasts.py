@@ -13,7 +13,6 @@ from edgefold.runtime.rows.csv_fields import Clock, plain
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
-    from edgefold.cli.covariate_rows import CovariateRows
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.detect.choice import Choice
     from edgefold.runtime.rows.detect.columns import Table, TableColumns
@@ -29,16 +28,17 @@ HEADS = ("series", "rows", "MAE", "persistence", "ratio", "90 % band", "alarms",
 CLOCKS = {"unix time": "since 1970", "numbers": "plain numbers", "dates": "dates"}
 
 
-def table_lines(table: Table, covariates: CovariateRows | None = None) -> list[str]:
-    """Return lines on the columns that are read, and notes on assumptions and columns left out."""
+def table_lines(table: Table, columns: Sequence[str]) -> list[str]:
+    """Return lines on the columns that are read, and notes on assumptions and columns left out.
+
+    `columns` are those of the sensors' values.
+    """
     choice = table.choice
     times = "rows are counted"
     if choice.time:
         times = f"{' and '.join(map(short, choice.time))} ({CLOCKS[choice.clock]})"
-    beside = covariates.names if covariates else ()
-    own = [name for name in choice.values if name not in beside]
-    values = ", ".join(map(short, own[:MOST_SHOWN]))
-    left = len(own) - MOST_SHOWN
+    values = ", ".join(map(short, columns[:MOST_SHOWN]))
+    left = len(columns) - MOST_SHOWN
     values += f" and {left:,} more" if left > 0 else ""
     lines = [f"times         {times}", f"values        {values}"]
     if choice.series:

@@ -328,14 +328,15 @@ def open_table(
     """
     lines = first_lines(file, name)
     if beside:
-        values = _with_beside(lines, name, time, values, series, given, beside)
-    table = find_table(lines, name, time, values, series, given, turns=True)
+        table = _find_with_beside(lines, name, time, values, series, given, beside)
+    else:
+        table = find_table(lines, name, time, values, series, given, turns=True)
     if not table.choice.is_backward:
         return replace(table, _source=_Replayed(lines, file))
     return replace(table, _source=BackwardLines(lines, file, table.columns.n_before))
 
 
-def _with_beside(
+def _find_with_beside(
     lines: Sequence[bytes],
     name: str,
     time: str | None,
@@ -343,8 +344,8 @@ def _with_beside(
     series: str | None,
     given: Mapping[str, Any] | None,
     beside: Sequence[str],
-) -> list[str]:
-    """Return the columns of values, and behind them those that are read beside them.
+) -> Table:
+    """Return what `find_table` does, with columns that are read beside those of values.
 
     The arguments are those of `open_table`, with the table's first lines.
 
@@ -378,7 +379,7 @@ def _with_beside(
                 f"{name}, line {bad[0].line}: {bad[0].reason.rstrip('.')}. A column of --with "
                 "holds numbers; write a switch as 0 and 1."
             )
-    return [*own, *beside]
+    return table
 
 
 def find_table(
