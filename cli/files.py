@@ -1,7 +1,7 @@
 """Write the files that a command makes at the end of its work, such as reports and plots.
 
 A regular file is replaced as a whole. A device or a pipe must not be replaced: it is opened and
-written. `edgefold run` appends its rows elsewhere (`edgefold.runtime.loop.output_file`).
+written. `edgefold run` appends its rows elsewhere (`edgefold.runtime.sinks.output_file`).
 
     stdout ──────────────┐ record            `--json -`: the record has stdout for itself
     text, C libraries ─ stderr               whatever else is printed joins stderr

@@ -15,9 +15,9 @@ from edgefold.runtime.rows.csv_fields import plain
 if TYPE_CHECKING:
     from edgefold.cli.alarm_command import AlarmCommand
     from edgefold.runtime.loop.loop import PredictionLoop
-    from edgefold.runtime.loop.output_file import OutputFile
-    from edgefold.runtime.loop.row_source import RowSource
     from edgefold.runtime.loop.sensor_rows import Alarm
+    from edgefold.runtime.sinks.output_file import OutputFile
+    from edgefold.runtime.sources.row_source import RowSource
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20
@@ -232,7 +232,7 @@ class Progress:
             lines.append(
                 f"columns       read by their order, since no name was given: {plain(by_place)}"
             )
-        if n_known := self._loop.n_known:
+        if n_known := self._loop.known.n_skipped:
             lines.append(
                 f"known         {n_known:,} rows of {self._source.name} were skipped: they are not "
                 "newer than the rows of the pipe from which the snapshot was made"

@@ -22,12 +22,12 @@ from attack.changes.tables import Made, draw
 from attack.commands import call
 from attack.outcomes import Outcome, random_of
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.sensor_rows import find_columns
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_reader import BadRow, open_source
 from edgefold.runtime.rows.detect.columns import open_table
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from edgefold.runtime.sources.input_file import InputFile
 
 N_ROWS = (40, 150, 1000, 4000, 7500)
 """Numbers of rows of the tables; with the short ones of commands, 2,300 in the mean."""

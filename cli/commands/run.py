@@ -33,10 +33,10 @@ from edgefold.runtime.stop_signal import StopSignal
 if TYPE_CHECKING:
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.arrival import RowAdapter
-    from edgefold.runtime.loop.rotation import Rotation
-    from edgefold.runtime.loop.row_source import RowSource
     from edgefold.runtime.rows.csv_columns import Columns
     from edgefold.runtime.rows.detect.columns import TableColumns
+    from edgefold.runtime.sinks.rotation import Rotation
+    from edgefold.runtime.sources.row_source import RowSource
 
 EXAMPLES = (
     "edgefold run sensors --input data.csv --output forecasts.csv --false-alarms 1e-4",
@@ -218,7 +218,7 @@ def sensor_count(text: str) -> int:
 
 def rotation(text: str) -> Rotation:
     """Read when a new output file begins, a size such as 10MB or `day`, for argparse."""
-    from edgefold.runtime.loop.rotation import Rotation
+    from edgefold.runtime.sinks.rotation import Rotation
 
     return Rotation(None if text == "day" else byte_size(text))
 
@@ -298,9 +298,9 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
     from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
-    from edgefold.runtime.loop.output_file import OutputFile
-    from edgefold.runtime.loop.row_source import open_row_source
     from edgefold.runtime.predictions import SensorForecast
+    from edgefold.runtime.sinks.output_file import OutputFile
+    from edgefold.runtime.sources.row_source import open_row_source
 
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)

@@ -8,7 +8,7 @@ A model of the filtering kind has one step instead: x in, prediction out. A line
 several sensors, each with its own state (`edgefold.runtime.loop.streams`).
 
 The snapshot holds the sensors' states and histories, the input's layout and position, the output's
-length and the counters, in one file that is replaced as a whole (`edgefold.runtime.loop.record`).
+length and the counters, in one file that is replaced as a whole (module `loop_snapshot`).
 If the loop is stopped or killed at any moment, the same command continues it and gives the same
 output. The module `cli.commands.run` reads the arguments and prints.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,21 @@ from edgefold.runtime.errors import (
     DataError,
     OutputError,
     PaceError,
-    SnapshotError,
     StepRefusedError,
     ValueRefusedError,
 )
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.output_file import OutputFile, explain_existing
-from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
-from edgefold.runtime.loop.row_source import RowSource
+from edgefold.runtime.loop.known_rows import KnownRows
+from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
 from edgefold.runtime.loop.sensor_rows import AlarmLines
 from edgefold.runtime.loop.streams import LoopStreams
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
-from edgefold.runtime.stream.snapshot import EXTRA_BYTES
+from edgefold.runtime.sinks.output_file import OutputFile, explain_existing
+from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.stream import Stream
 
 DAY_S = 86400
@@ -96,8 +95,7 @@ class PredictionLoop:
         full: For each sensor whose state is full, by name: the first line of this run that was not
             learned.
         resumed: Whether rows were processed before this run.
-        n_known: Number of rows that were skipped because an earlier run, which read a pipe, has
-            learned rows of the same time or a later one.
+        known: Finds the rows that were learned before.
     """
 
     def __init__(
@@ -111,17 +109,17 @@ class PredictionLoop:
         columns: Columns | None = None,
         alarms: OutputFile | None = None,
     ):
-        self._stream, self._source = stream, source
-        self._output, self._snapshot, self._options = output, snapshot, options
+        self._source, self._output, self._options = source, output, options
         self._columns = adapters[0].columns if columns is None else columns
         self.sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
+        settings = {"anomaly_z": options.anomaly_z, **adapters[0].settings}
+        self._snapshot = LoopSnapshot(snapshot, stream, self.sensors, self._columns, settings)
         self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms
         self._alarm_lines = AlarmLines(self._alarms.name, self.sensors.are_named)
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
-        self.n_known = 0
-        self._known_until: dict[str, float] = {}
+        self.known = KnownRows()
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
@@ -175,7 +173,7 @@ class PredictionLoop:
             self._run(stop, on_row)
 
     def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
-        self._require_room()
+        self._snapshot.require_room()
         self._resume()
         source, since = self._source, 0
         for row in self._until(stop):
@@ -194,7 +192,7 @@ class PredictionLoop:
         if stop():
             return
         if self.counters.rows:
-            if self._snapshot is not None:
+            if self._snapshot.path is not None:
                 source.require_in_place()
             return
         if self._first_bad:
@@ -247,8 +245,7 @@ class PredictionLoop:
         if isinstance(part, BadRow):
             self._refuse(name, line, part.reason)
             return ""
-        if part.numbers[0] <= self._known_until.get(name, -math.inf):
-            self.n_known += 1
+        if self.known.skips(name, part.numbers[0]):
             return ""
         self._begin()
         try:
@@ -358,49 +355,15 @@ class PredictionLoop:
         """
         self._output.remove()
         self._alarms.remove()
-        if self._snapshot is not None:
-            self._snapshot.unlink(missing_ok=True)
+        self._snapshot.remove()
 
     def _write_snapshot(self, output: dict[str, Any]) -> None:
-        if self._snapshot is None:
+        if self._snapshot.path is None:
             return
         layout = self._source.layout
         assert layout is not None
-        sensors, unassigned = self.sensors, self.unassigned
-        named = sensors.named
-        record = LoopRecord(
-            self._settings(layout.names),
-            self._source.mark(),
-            layout if self.unassigned.lines else None,
-            output,
-            unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
-            tuple(sensor.name for sensor in named),
-            tuple(sensor.counters for sensor in named),
-            self._columns.form,
-            (self._alarms.sync() if self._begun else self._alarms.first_mark) or None,
-        )
-        arrays = sensors.arrays()
-        self._stream.save(self._snapshot, {RECORD: record.to_array(), **arrays})
-
-    def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return the settings that must stay the same when a later run continues, by name.
-
-        Args:
-            names: Names of the input's columns.
-        """
-        own = {"anomaly_z": self._options.anomaly_z, **self.sensors.first.adapter.settings}
-        return {"input": list(names), "columns": self.sensors.header, **own}
-
-    def _require_room(self) -> None:
-        """Raise SnapshotError if a snapshot could not hold all sensors that may come."""
-        most = self.sensors.most_bytes
-        if self._snapshot is not None and most > EXTRA_BYTES:
-            n = EXTRA_BYTES * len(self.sensors.all) // most
-            fewer = f"allow at most {n:,} sensors in a run with --streams, or " if n else ""
-            raise SnapshotError(
-                f"a snapshot of this run may need {most:,} bytes and can hold {EXTRA_BYTES:,}; "
-                f"{fewer}leave out --snapshot."
-            )
+        alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
+        self._snapshot.write(layout, self.unassigned, self._source.mark(), output, alarms)
 
     def _resume(self) -> None:
         """Restore the loop from its snapshot, if there is one and `force` is not set.
@@ -409,56 +372,27 @@ class PredictionLoop:
             SnapshotError: The snapshot is damaged, or was made with other settings.
             OutputError: There is an output without a snapshot, or not the one of the snapshot.
         """
-        snapshot, columns = self._snapshot, self._columns
-        if self._options.force or snapshot is None or not snapshot.exists():
+        if self._options.force or not self._snapshot.exists:
             for output in (self._output, self._alarms):
                 if output.exists and not self._options.force:
                     raise OutputError(explain_existing(output.name))
             return
-        extra = self._stream.restore(snapshot)
-        try:
-            n_errors = self.sensors.first.columns.n_errors
-            record = read_record(extra.get(RECORD), columns, n_errors)
-        except SnapshotError as error:
-            raise SnapshotError(f"snapshot {snapshot}: {error} choose another file.") from None
-        layout, settings = record.layout, record.settings
-        names = columns.names_in(layout, self._source.name) if layout else settings["input"]
-        asked = self._settings(tuple(names))
-        if settings != asked:
-            raise SnapshotError(
-                f"snapshot {snapshot} was made with {settings}, asked now is {asked}; "
-                "give the same options, or start over with --force."
-            )
-        counters = record.counters
+        source = self._source
+        record = self._snapshot.restore(source.name)
+        layout = record.layout
         if layout:
-            own = record.sensors if self.sensors.are_named else [replace(counters)]
-            try:
-                self.sensors.load(extra, record.names, own)
-            except DAMAGE as error:
-                raise SnapshotError(
-                    f"snapshot {snapshot} holds other rows than a series' ({error}); use an older "
-                    "copy, or start over with --force."
-                ) from None
-            self.unassigned.lines = counters.lines
+            self.unassigned.lines = record.counters.lines
             if self.sensors.are_named:
-                self.unassigned = counters
-            self._source.resume(record.input, self._options.next_file)
+                self.unassigned = record.counters
+            source.resume(record.input, self._options.next_file)
             self._layout = layout
-            if "head" not in record.input and not self._source.is_live:
-                self._begin_file(layout)
+            if "head" not in record.input and not source.is_live:  # a file after a pipe
+                self.unassigned.lines = int(bool(layout.header))
+                self.known.expect(self.sensors.newest_times, math.inf)
         self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
         is_new = self.counters.rows == 0 or bool(self._alarms.first_mark)  # or a file, not a pipe
         self._alarms.resume(record.alarms or {}, self._alarm_lines.header, is_new)
         self._begun, self.resumed = True, layout is not None
-
-    def _begin_file(self, layout: Layout) -> None:
-        """Prepare for a file that is read from its start after a pipe, whose rows it may repeat.
-
-        Rows that are not newer than a sensor's newest row are skipped; lines are counted anew.
-        """
-        self.unassigned.lines = int(bool(layout.header))
-        for sensor in self.sensors.named or [self.sensors.first]:
-            self._known_until[sensor.name] = sensor.adapter.newest_time
 
 
 def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:

@@ -16,13 +16,13 @@ from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.record import DAMAGE, RECORD
-from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import band_names
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
+from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.named_states import NamedStates
 
 if TYPE_CHECKING:

@@ -209,6 +209,11 @@ class LoopStreams:
         """
         return self.all[: self._states.n] if self.are_named else []
 
+    @property
+    def newest_times(self) -> dict[str, float]:
+        """Return the time of each sensor's newest row; NaN for rows without times."""
+        return {s.name: s.adapter.newest_time for s in (self.named or [self.first])}
+
     def find(self, name: str) -> LoopStream | None:
         """Return the sensor of this name, or None if it has not come yet.
 

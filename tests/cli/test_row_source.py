@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.loop.input_file import InputFile
-from edgefold.runtime.loop.row_source import SOURCES, RowSource, open_row_source
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
+from edgefold.runtime.sources.input_file import InputFile
+from edgefold.runtime.sources.row_source import SOURCES, RowSource, open_row_source
 
 PREFIX = "messages://"
 

@@ -143,7 +143,7 @@ def test_more_sensors_than_a_snapshot_holds_are_refused_at_the_start(
     kept = ("--snapshot", tmp_path / "s.npz", "--streams")
     assert run(series_bundle, *words, *kept, 3) == 0
     n_bytes = (tmp_path / "s.npz").stat().st_size
-    monkeypatch.setattr("edgefold.runtime.loop.loop.EXTRA_BYTES", n_bytes + 3 * 2048)
+    monkeypatch.setattr("edgefold.runtime.loop.loop_snapshot.EXTRA_BYTES", n_bytes + 3 * 2048)
     for n, code in ((3, 0), (30, 1)):
         assert run(series_bundle, *words, *kept, n, "--force") == code
     (tmp_path / "p.csv").unlink()

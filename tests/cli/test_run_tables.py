@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from edgefold.cli.main import main
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.sensor_rows import find_columns
 from edgefold.runtime.rows.csv_reader import N_LINES
+from edgefold.runtime.sources.input_file import InputFile
 from tests.rough_files import ROUGH_FILES
 
 Text = pytest.CaptureFixture[str]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from edgefold.runtime.errors import DataError, OutputError
-from edgefold.runtime.loop.input_file import InputFile
-from edgefold.runtime.loop.output_file import OutputFile
+from edgefold.runtime.sinks.output_file import OutputFile
+from edgefold.runtime.sources.input_file import InputFile
 
 
 def lines_of(source: InputFile) -> list[bytes]:

@@ -12,9 +12,7 @@ import pytest
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.loop.arrival import RowAdapter
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
-from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.predictions import (
     Categorical,
     Gaussian,
@@ -24,6 +22,8 @@ from edgefold.runtime.predictions import (
     Raw,
 )
 from edgefold.runtime.rows.csv_columns import PointColumns
+from edgefold.runtime.sinks.output_file import OutputFile
+from edgefold.runtime.sources.input_file import InputFile
 
 
 def points(n_inputs: int, n_outputs: int) -> RowAdapter:

@@ -18,15 +18,15 @@ from edgefold.runtime.errors import DataError, OutputError, SnapshotError
 from edgefold.runtime.loop.adapters import SeriesRows
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
-from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.loop.record import RECORD, LoopRecord, read_record
-from edgefold.runtime.loop.rotation import Rotation
 from edgefold.runtime.rows.csv_columns import Layout, PointColumns, SeriesColumns
 from edgefold.runtime.rows.sensor_columns import LongColumns
 from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
+from edgefold.runtime.sinks.output_file import OutputFile
+from edgefold.runtime.sinks.rotation import Rotation
+from edgefold.runtime.sources.input_file import InputFile
 from edgefold.runtime.stream.stream import Stream
 from tests.runtime.loop.test_loop import points
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow
 
-SOURCES = {"": "edgefold.runtime.loop.input_file:InputFile"}
+SOURCES = {"": "edgefold.runtime.sources.input_file:InputFile"}
 """Names the class of each source by a prefix of `--input`, such as `mqtt://`.
 
 The prefix "" stands for a file or a pipe.

@@ -12,11 +12,11 @@ import pytest
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.loop.arrival import RowAdapter
-from edgefold.runtime.loop.input_file import InputFile
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
-from edgefold.runtime.loop.output_file import OutputFile
 from edgefold.runtime.predictions import Gaussian
 from edgefold.runtime.rows.csv_columns import PointColumns
+from edgefold.runtime.sinks.output_file import OutputFile
+from edgefold.runtime.sources.input_file import InputFile
 from tests.runtime.loop.test_loop import FakeStream, rows_of
 
 N_ROWS = 2000  # of 80 bytes: more than the blocks that are read ahead

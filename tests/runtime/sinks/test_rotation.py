@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.loop.output_file import OutputFile
-from edgefold.runtime.loop.rotation import Rotation, finished_parts
+from edgefold.runtime.sinks.output_file import OutputFile
+from edgefold.runtime.sinks.rotation import Rotation, finished_parts
 
 HEADER = "line,value\n"
 ROWS = [f"{n},{'x' * (n % 7)}\n" for n in range(20)]

@@ -8,7 +8,7 @@ After a kill the input is read from its position and the output is cut back to i
 row is lost or counted twice. A pipe has no positions: the next run reads the rows that come then.
 
 A file may be cut, rewritten or rotated (renamed, and a new file begun) while it is read. Digests of
-the bytes are therefore kept as they were read (`edgefold.runtime.loop.read_bytes`) and compared
+the bytes are therefore kept as they were read (`edgefold.runtime.sources.read_bytes`) and compared
 with the file before each snapshot. A mark is such a place in a file as a JSON object.
 """
 
@@ -25,15 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.loop.read_bytes import (
-    ReadBytes,
-    bytes_before,
-    find_rotated,
-    has_rows,
-    is_same_start,
-    n_unread,
-)
-from edgefold.runtime.loop.row_source import RowSource
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import (
     N_BYTES,
@@ -44,6 +35,15 @@ from edgefold.runtime.rows.csv_reader import (
     is_too_long,
     require_encoding,
 )
+from edgefold.runtime.sources.read_bytes import (
+    ReadBytes,
+    bytes_before,
+    find_rotated,
+    has_rows,
+    is_same_start,
+    n_unread,
+)
+from edgefold.runtime.sources.row_source import RowSource
 
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096

@@ -1,7 +1,7 @@
 """Write the rows of a loop to a file, which a later run cuts back to a snapshot, or to a pipe.
 
 A mark is a place in the output as a JSON object, which the snapshot keeps. A file that rotates
-(`edgefold.runtime.loop.rotation`) is finished in four steps. After a kill between any two of them
+(`edgefold.runtime.sinks.rotation`) is finished in four steps. After a kill between any two of them
 the next run can continue, and no snapshot needs a part that is finished:
 
     file to the disk ──> snapshot: next part, empty, its first rows ──> file renamed ──> next file
@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import require_stdout, sync, try_lock
 from edgefold.runtime.hashing import sha256
-from edgefold.runtime.loop.read_bytes import SEAM_BYTES
-from edgefold.runtime.loop.rotation import Rotation, finished_parts, lasting_name
+from edgefold.runtime.sinks.rotation import Rotation, finished_parts, lasting_name
+from edgefold.runtime.sources.read_bytes import SEAM_BYTES
 
 FILE_BLOCK = 65536
 WAKE_S = 0.2

@@ -1,0 +1,147 @@
+"""Write the snapshot of a loop, and restore the loop from it.
+
+    snapshot = the stream's state + the sensors' histories + a record (module `record`)
+
+The record holds the places (marks) in the input and the output that belong to the state, so that
+one file, which is replaced as a whole, says how far everything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.loop.counters import Counters
+from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
+from edgefold.runtime.loop.streams import LoopStreams
+from edgefold.runtime.rows.csv_columns import Columns, Layout
+from edgefold.runtime.stream.snapshot import EXTRA_BYTES
+from edgefold.runtime.stream.stream import Stream
+
+
+class LoopSnapshot:
+    """Writes and reads the snapshot of one loop.
+
+    Args:
+        path: The file; None keeps nothing.
+        stream: The open stream, whose state is kept.
+        sensors: The sensors, whose histories and counts are kept.
+        columns: The columns of the input.
+        settings: Settings that must stay the same when a later run continues, by name.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        stream: Stream,
+        sensors: LoopStreams,
+        columns: Columns,
+        settings: Mapping[str, Any],
+    ):
+        self.path = path
+        self._stream, self._sensors, self._columns = stream, sensors, columns
+        self._own_settings = dict(settings)
+
+    @property
+    def exists(self) -> bool:
+        """Return whether a snapshot of an earlier run is there."""
+        return self.path is not None and self.path.exists()
+
+    def require_room(self) -> None:
+        """Raise SnapshotError if a snapshot could not hold all sensors that may come."""
+        most = self._sensors.most_bytes
+        if self.path is not None and most > EXTRA_BYTES:
+            n = EXTRA_BYTES * len(self._sensors.all) // most
+            fewer = f"allow at most {n:,} sensors in a run with --streams, or " if n else ""
+            raise SnapshotError(
+                f"a snapshot of this run may need {most:,} bytes and can hold {EXTRA_BYTES:,}; "
+                f"{fewer}leave out --snapshot."
+            )
+
+    def write(
+        self,
+        layout: Layout,
+        unassigned: Counters,
+        source: dict[str, Any],
+        output: dict[str, Any],
+        alarms: dict[str, Any] | None,
+    ) -> None:
+        """Replace the snapshot by one of the present state; do nothing without a file.
+
+        Args:
+            layout: The places of the columns in a line of the input.
+            unassigned: The counts of lines that belong to no sensor.
+            source: The mark (place as JSON) in the input.
+            output: The mark in the output.
+            alarms: The mark in the file of alarms; None without one.
+
+        Raises:
+            SnapshotError: The file system refused; the snapshot before is intact.
+        """
+        if self.path is None:
+            return
+        sensors = self._sensors
+        named = sensors.named
+        record = LoopRecord(
+            self._settings(layout.names),
+            source,
+            layout if unassigned.lines else None,
+            output,
+            unassigned if sensors.are_named else unassigned.plus([sensors.first.counters]),
+            tuple(sensor.name for sensor in named),
+            tuple(sensor.counters for sensor in named),
+            self._columns.form,
+            alarms,
+        )
+        self._stream.save(self.path, {RECORD: record.to_array(), **sensors.arrays()})
+
+    def _settings(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """Return the settings that must stay the same when a later run continues, by name.
+
+        Args:
+            names: Names of the input's columns.
+        """
+        return {"input": list(names), "columns": self._sensors.header, **self._own_settings}
+
+    def restore(self, name: str) -> LoopRecord:
+        """Restore the stream and the sensors, and return the record that was kept with them.
+
+        Args:
+            name: The input's name, for messages.
+
+        Raises:
+            SnapshotError: The snapshot is damaged, or was made with other settings.
+        """
+        path, columns, sensors = self.path, self._columns, self._sensors
+        assert path is not None
+        extra = self._stream.restore(path)
+        try:
+            record = read_record(extra.get(RECORD), columns, sensors.first.columns.n_errors)
+        except SnapshotError as error:
+            raise SnapshotError(f"snapshot {path}: {error} choose another file.") from None
+        layout, settings = record.layout, record.settings
+        names = columns.names_in(layout, name) if layout else settings["input"]
+        asked = self._settings(tuple(names))
+        if settings != asked:
+            raise SnapshotError(
+                f"snapshot {path} was made with {settings}, asked now is {asked}; "
+                "give the same options, or start over with --force."
+            )
+        if layout:
+            own = record.sensors if sensors.are_named else [replace(record.counters)]
+            try:
+                sensors.load(extra, record.names, own)
+            except DAMAGE as error:
+                raise SnapshotError(
+                    f"snapshot {path} holds other rows than a series' ({error}); use an older "
+                    "copy, or start over with --force."
+                ) from None
+        return record
+
+    def remove(self) -> None:
+        """Remove the snapshot, if there is one."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Take the rows and alarms that a loop writes: to files, pipes and message brokers."""

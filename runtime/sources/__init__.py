@@ -1,0 +1,1 @@
+"""Give a loop its rows: from files, pipes and message brokers."""
