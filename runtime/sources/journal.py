@@ -1,0 +1,306 @@
+"""Keep received messages on the disk until a snapshot knows them: two files of fixed size in turn.
+
+    PATH.0  │group│group│group│ ... full      a group: header, records, zeros up to a whole block
+    PATH.1  │group│group│ <─ next group       one fdatasync for each group
+
+A record is on the disk once `sync` returns; only then may its message be acknowledged. Records are
+numbered from 1 without gaps. A full file is written again from its start once a snapshot knows all
+of its records (`release`), so the journal never grows.
+
+A group begins at a block of 4096 bytes and is never written again, so a power cut can damage only
+the group that was being written, which was not acknowledged. Its header holds a checksum and the
+number of its first record: what follows the newest group is an older one with smaller numbers, or
+a damaged one, and ends the file. The files are zeroed when they are made, so that a group changes
+no metadata of the file system.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefold.runtime.errors import DataError, OutputError
+from edgefold.runtime.files import replacing
+
+BLOCK = 4096
+FILE_BYTES = 4 << 20
+LEAST_BYTES = 256 << 10
+"""The smallest size of a file: one record may have 64 KiB, and a file must hold several groups."""
+HEAD = struct.Struct("<8s8sQIII")
+"""Magic, journal's identity, number of the first record, number of records, bytes, checksum."""
+MAGIC = b"EFJRNL1\0"
+LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Holds the place of one group in a file.
+
+    Attributes:
+        identity: The journal to which the group belongs.
+        first: Number of its first record.
+        last: Number of its last record.
+        offset: Place in the file, in bytes.
+        n_bytes: Length of its records, in bytes, without header and padding.
+    """
+
+    identity: bytes
+    first: int
+    last: int
+    offset: int
+    n_bytes: int
+
+    @property
+    def end(self) -> int:
+        """Return the place of the first block after the group."""
+        return self.offset + _padded(HEAD.size + self.n_bytes)
+
+
+class _File:
+    """Holds one of the two files, which is open, and its groups that follow each other."""
+
+    def __init__(self, path: Path, n_bytes: int):
+        self.path = path
+        if not path.exists() or path.stat().st_size < BLOCK:
+            _write_zeros(path, n_bytes)
+        self.handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.n_bytes = os.fstat(self.handle).st_size // BLOCK * BLOCK
+        self.groups = list(self._scan())
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last record; 0 if there is none."""
+        return self.groups[-1].last if self.groups else 0
+
+    @property
+    def end(self) -> int:
+        """Return the place where the next group goes."""
+        return self.groups[-1].end if self.groups else 0
+
+    def _scan(self) -> Iterator[Group]:
+        before: Group | None = None
+        while group := self._group_at(before.end if before else 0):
+            if before and (group.identity, group.first) != (before.identity, before.last + 1):
+                return
+            yield group
+            before = group
+
+    def _group_at(self, offset: int) -> Group | None:
+        head = os.pread(self.handle, HEAD.size, offset)
+        if len(head) < HEAD.size:
+            return None
+        magic, identity, first, n, n_bytes, checksum = HEAD.unpack(head)
+        if magic != MAGIC or not n or offset + HEAD.size + n_bytes > self.n_bytes:
+            return None
+        body = os.pread(self.handle, n_bytes, offset + HEAD.size)
+        if len(body) < n_bytes or zlib.crc32(body, zlib.crc32(head[:-4])) != checksum:
+            return None
+        return Group(identity, first, first + n - 1, offset, n_bytes)
+
+    def records(self, group: Group) -> Iterator[tuple[int, bytes]]:
+        body, place = os.pread(self.handle, group.n_bytes, group.offset + HEAD.size), 0
+        for number in range(group.first, group.last + 1):
+            (length,) = LENGTH.unpack_from(body, place)
+            place += LENGTH.size
+            yield number, body[place : place + length]
+            place += length
+
+
+class Journal:
+    """Keeps records on the disk until they are released; see the module.
+
+    Args:
+        path: The files' common path; they are PATH.0 and PATH.1.
+        file_bytes: Size of each file that is made; files that exist keep their size.
+
+    Attributes:
+        last: Number of the newest record, which `sync` may not have written yet.
+        n_bytes_written: Bytes that this object has written to the disk.
+
+    Raises:
+        OutputError: The file system refused.
+    """
+
+    def __init__(self, path: Path, file_bytes: int = FILE_BYTES):
+        self.path, self._file_bytes = path, _padded(max(file_bytes, LEAST_BYTES))
+        self._files: list[_File] = []
+        self._identity = b""
+        self._turn = 0  # the file that is written
+        self.last = self._released = self._synced = 0
+        self._buffer = bytearray()
+        self.n_bytes_written = 0
+
+    @property
+    def identity(self) -> str:
+        """Return 16 hexadecimal digits that no other journal has."""
+        return self._identity.hex()
+
+    @property
+    def exists(self) -> bool:
+        """Return whether one of the files is there."""
+        return any(path.exists() for path in self._paths)
+
+    @property
+    def _paths(self) -> tuple[Path, Path]:
+        return Path(f"{self.path}.0"), Path(f"{self.path}.1")
+
+    def remove(self) -> None:
+        """Remove the files, so that `open` begins a new journal."""
+        try:
+            for path in self._paths:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error(error) from error
+
+    def open(self, identity: str = "", released: int = 0) -> None:
+        """Open the files, and make those that are missing.
+
+        Args:
+            identity: The journal's identity as a snapshot keeps it; "" if there is no snapshot.
+            released: Number of the last record that the snapshot knows.
+
+        Raises:
+            DataError: The files belong to another snapshot, or records that it does not know are
+                not there any more.
+        """
+        try:
+            self._files = [_File(path, self._file_bytes) for path in self._paths]
+        except OSError as error:
+            raise self._error(error) from error
+        try:
+            for file in self._files:  # what a killed process wrote may not be on the disk yet
+                os.fdatasync(file.handle)
+        except OSError as error:
+            raise self._error(error) from error
+        self._released = released
+        newest = max(self._files, key=lambda file: file.last)
+        found = newest.groups[-1].identity if newest.groups else b""
+        self._identity = bytes.fromhex(identity) or found or os.urandom(8)
+        self._turn = self._files.index(newest)
+        if found and found != self._identity:
+            raise DataError(
+                f"the journal {self.path} belongs to another snapshot. Put the snapshot back that "
+                "was made with it, or remove the journal's two files to go on without the "
+                "messages that only they hold."
+            )
+        self.last = self._synced = max(newest.last, released)
+        first = min((group.first for group in self._needed()), default=self.last + 1)
+        if first > released + 1 and self.last > released:
+            raise DataError(
+                f"the snapshot knows the messages up to number {released:,}, and the journal "
+                f"{self.path} those from {first:,} on: the snapshot is an older copy. Put the "
+                "newest one back, or remove the journal's two files to go on without the messages "
+                "between."
+            )
+        if newest.last < released:  # the files are new, or an older copy: none of them is needed
+            for file in self._files:
+                file.groups.clear()
+            self._turn = 0
+
+    def _needed(self) -> Iterator[Group]:
+        """Yield the groups that hold a record which is not released, in order."""
+        for file in sorted(self._files, key=lambda file: file.last):
+            yield from (group for group in file.groups if group.last > self._released)
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the records that are not released, as pairs of number and content, in order."""
+        for file in sorted(self._files, key=lambda file: file.last):
+            for group in file.groups:
+                for number, record in file.records(group) if group.last > self._released else ():
+                    if number > self._released:
+                        yield number, record
+
+    def append(self, record: bytes) -> int:
+        """Add a record to the group that `sync` writes next, and return the record's number.
+
+        Raises:
+            OutputError: The group before had to be written, and the file system refused.
+        """
+        file = self._files[self._turn]
+        needed = _padded(HEAD.size + len(self._buffer) + LENGTH.size + len(record))
+        if file.end + needed > file.n_bytes:
+            self.sync()
+            needed = _padded(HEAD.size + LENGTH.size + len(record))
+            if file.end + needed > file.n_bytes:
+                self._turn_over()
+        self._buffer += LENGTH.pack(len(record))
+        self._buffer += record
+        self.last += 1
+        return self.last
+
+    def _turn_over(self) -> None:
+        other = self._files[1 - self._turn]
+        assert other.last <= self._released, "the loop must write a snapshot when it is asked to"
+        other.groups.clear()
+        self._turn = 1 - self._turn
+
+    @property
+    def wants_release(self) -> bool:
+        """Return whether a snapshot should be written soon, to make room.
+
+        It is True from the middle of a file on, while the other one holds records that are needed.
+        """
+        file, other = self._files[self._turn], self._files[1 - self._turn]
+        return 2 * file.end >= file.n_bytes and other.last > self._released
+
+    @property
+    def n_unsynced(self) -> int:
+        """Return the number of records that `sync` has not written yet."""
+        return self.last - self._synced
+
+    def sync(self) -> None:
+        """Write the records that were added, and wait until they are on the disk."""
+        n = self.n_unsynced
+        if not n:
+            return
+        file, first = self._files[self._turn], self._synced + 1
+        head = HEAD.pack(MAGIC, self._identity, first, n, len(self._buffer), 0)[:-4]
+        checksum = zlib.crc32(self._buffer, zlib.crc32(head))
+        content = head + struct.pack("<I", checksum) + self._buffer
+        content += bytes(_padded(len(content)) - len(content))
+        offset = file.end
+        try:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(file.handle, content[written:], offset + written)
+            os.fdatasync(file.handle)
+        except OSError as error:
+            raise self._error(error) from error
+        file.groups.append(Group(self._identity, first, self.last, offset, len(self._buffer)))
+        self._buffer.clear()
+        self._synced = self.last
+        self.n_bytes_written += len(content)
+
+    def release(self, number: int) -> None:
+        """Allow records up to this number to be overwritten, because a snapshot knows them."""
+        self._released = max(self._released, number)
+
+    def close(self) -> None:
+        """Close the files without writing; a second call does nothing."""
+        for file in self._files:
+            with suppress(OSError):
+                os.close(file.handle)
+        self._files = []
+
+    def _error(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"the journal {self.path} cannot be written: {error.strerror}. Free some space or "
+            "choose another place for --snapshot; the same command resumes from there."
+        )
+
+
+def _padded(n_bytes: int) -> int:
+    """Return a length rounded up to whole blocks."""
+    return -(-n_bytes // BLOCK) * BLOCK
+
+
+def _write_zeros(path: Path, n_bytes: int) -> None:
+    """Make a file of zeros whose blocks are all on the disk."""
+    with replacing(path) as beside, beside.open("r+b") as file:
+        for _ in range(n_bytes // BLOCK):
+            file.write(bytes(BLOCK))
