@@ -9,22 +9,17 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.message_input import source_options
 from edgefold.cli.options.bundle_options import (
-    add_stream_arguments,
-    alarm_rate,
     backend_lines,
-    byte_size,
-    column_names,
     engine_options,
-    positive,
     require_trusted,
-    seed,
 )
-from edgefold.cli.options.flags import add_flags, options_of
+from edgefold.cli.options.flags import options_of
+from edgefold.cli.options.loop_options import add_loop_arguments
 from edgefold.cli.run_progress import Progress
 from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
@@ -35,13 +30,14 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.arrival import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
     from edgefold.runtime.rows.detect.columns import TableColumns
-    from edgefold.runtime.sinks.rotation import Rotation
     from edgefold.runtime.sources.row_source import RowSource
 
 EXAMPLES = (
     "edgefold run sensors --input data.csv --output forecasts.csv --false-alarms 1e-4",
     "edgefold run bundles/sensor --input data.csv --output predictions.csv \\\n"
     "      --snapshot state.npz --every 100",
+    "edgefold run sensors --input mqtt://broker.local/home/+/temperature --snapshot state.npz \\\n"
+    "      --output forecasts.csv --alarms alarms.csv",
     "sensor-reader | edgefold run bundles/sensor --input - --output -",
     "edgefold run bundles/sensor --input house.csv --value roof,cellar,attic \\\n"
     "      --output house-predictions.csv --rotate day --snapshot house.npz",
@@ -53,181 +49,7 @@ LEAST_STREAMS = 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `edgefold run`."""
-    rows = parser.add_argument_group(
-        "input",
-        "Of the general model of sensors, all but the file is found by the first lines where it\n"
-        "is left out, as by `edgefold forecast`. A pipe is looked at until a row has come, and\n"
-        "then for a second.",
-    )
-    rows.add_argument(
-        "--input", required=True, metavar="FILE", help="rows to read, CSV or JSON lines; - is stdin"
-    )
-    rows.add_argument(
-        "--time",
-        metavar="COL",
-        help="a series' or events' column or key of times (default: as in training, else time)",
-    )
-    rows.add_argument(
-        "--value",
-        metavar="COL",
-        type=column_names,
-        help="a series' column or key of values (default: as in training, else value); several, as "
-        "roof,cellar, are several sensors. A name that holds a comma stands in double quotes",
-    )
-    rows.add_argument(
-        "--mark",
-        metavar="COL",
-        help="events' column or key of marks, names or numbers (default: as in training, else "
-        "mark); a prediction of events is of the time until the next one, and of its mark",
-    )
-    rows.add_argument(
-        "--columns",
-        metavar="X1,..,Y1,..",
-        type=lambda text: text.split(","),
-        help="columns of inputs, then outputs, of a bundle that is not a series",
-    )
-    add_flags(rows, FormatOptions)
-    rows.add_argument(
-        "--strict",
-        action="store_true",
-        help="stop at the first bad row; what came before it is kept",
-    )
-    add_sensor_arguments(parser)
-    add_output_arguments(parser)
-    progress = parser.add_argument_group("progress")
-    progress.add_argument(
-        "--snapshot",
-        metavar="FILE",
-        type=Path,
-        help="save progress here, and resume from it if it exists: a file is then read from the "
-        "first row that the snapshot does not know, a pipe from the next row that comes",
-    )
-    progress.add_argument(
-        "--every", type=positive, default=100, metavar="N", help="lines per snapshot (default 100)"
-    )
-    progress.add_argument(
-        "--force", action="store_true", help="start over, and replace the output and the snapshot"
-    )
-    progress.add_argument(
-        "--next-file",
-        action="store_true",
-        help="if the input was rotated (renamed, and a new file begun): go on with the new file, "
-        "once the old one was read to its end. With the old file it changes nothing, so that it "
-        "may stay in the command",
-    )
-    progress.add_argument(
-        "--buffered",
-        action="store_true",
-        help="collect points and learn them together before the next prediction, with the same "
-        "result; saves nothing where each row is predicted, as a series' rows are",
-    )
-    progress.add_argument(
-        "--seed",
-        type=seed,
-        metavar="N",
-        help="of the random numbers that a model computes (default 0); a snapshot keeps its own",
-    )
-    add_stream_arguments(parser)
-
-
-def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare --stream and --streams, by which one loop serves several sensors."""
-    sensors = parser.add_argument_group(
-        "streams",
-        "Several sensors in one loop. Each has a state and a history of its own. They share the\n"
-        "bundle, so they measure the same thing in the same unit; the output names them in a\n"
-        "column `stream`. Two forms of input:\n"
-        "  a row for each value, with a column that names the sensor: --stream sensor --streams 8\n"
-        "  a column of values for each sensor of a series: --value roof,cellar; where a cell is\n"
-        "  empty, its sensor stays as it is",
-    )
-    sensors.add_argument(
-        "--stream",
-        metavar="COL",
-        help="the column of a long file that names the sensor; of the general model of sensors, '' "
-        "if all rows are of one",
-    )
-    sensors.add_argument(
-        "--streams",
-        type=sensor_count,
-        metavar="N",
-        help="the most sensors that may come; memory for all of them is taken at the start. Needed "
-        "with --stream; of a wide file it is the number of columns. Of the general model's long "
-        "files it is by default twice as many as the first lines name, and at least 16",
-    )
-
-
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options on where predictions are written, and on alarms in them."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
-    output.add_argument(
-        "--rotate",
-        type=rotation,
-        metavar="SIZE|day",
-        help="begin a new file where a row would make the output longer than SIZE, as 10MB, or "
-        "with each new day of the rows' dates in UTC. Finished files get lasting names beside it, "
-        "as predictions.0001.csv or predictions.2024-03-31.csv, and may be moved at any time",
-    )
-    output.add_argument(
-        "--anomaly-z",
-        type=float,
-        metavar="Z",
-        help="flag values further than Z standard deviations from their prediction (default 4)",
-    )
-    output.add_argument(
-        "--false-alarms",
-        type=alarm_rate,
-        metavar="RATE",
-        help="of the general model of sensors: the share of rows that may be alarms where nothing "
-        "is wrong (default 1e-4)",
-    )
-    output.add_argument(
-        "--print-alarms",
-        action="store_true",
-        help="print each alarm of a sensor on stderr when it comes, as is done on a terminal",
-    )
-    output.add_argument(
-        "--alarms",
-        metavar="FILE",
-        help="of the general model of sensors: a file for the alarms alone, CSV, or JSON lines if "
-        "its name ends in .jsonl, .ndjson or .json; it is resumed with the snapshot as --output is",
-    )
-    output.add_argument(
-        "--on-alarm",
-        type=alarm_command,
-        metavar="COMMAND",
-        help="of the general model of sensors: a command to run in the background for each alarm, "
-        "one at a time and for 60 s at most. It gets the alarm on stdin as JSON with the keys "
-        "series, event, time, value, since and size, and in the variables EDGEFOLD_EVENT, _TIME, "
-        "_VALUE and _SERIES. It is split into words and started without a shell, so write "
-        "\"sh -c '...'\" where you need one. The newest 16 alarms wait for it, older ones are "
-        "dropped and counted",
-    )
-
-
-def sensor_count(text: str) -> int:
-    """Read the largest number of sensors that may come, for argparse."""
-    from edgefold.runtime.stream.named_states import MOST_SENSORS
-
-    number = positive(text)
-    if number > MOST_SENSORS:
-        raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
-    return number
-
-
-def rotation(text: str) -> Rotation:
-    """Read when a new output file begins, a size such as 10MB or `day`, for argparse."""
-    from edgefold.runtime.sinks.rotation import Rotation
-
-    return Rotation(None if text == "day" else byte_size(text))
-
-
-def alarm_command(text: str) -> list[str]:
-    """Read the command that runs for each alarm as its words, for argparse."""
-    from edgefold.cli.alarm_command import command_words
-
-    return command_words(text)
+    add_loop_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -300,19 +122,19 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.predictions import SensorForecast
     from edgefold.runtime.sinks.output_file import OutputFile
-    from edgefold.runtime.sources.row_source import open_row_source
+    from edgefold.runtime.sources.row_source import open_row_source, prefix_of
 
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)
+    is_message = bool(prefix_of(args.input))
+    of_source = source_options(args, stop, is_general)
     with ExitStack() as opened:
 
         def open_source() -> RowSource:
-            whole_lines = args.snapshot is not None
-            source = open_row_source(args.input, stop, whole_lines=whole_lines)
-            return opened.enter_context(closing(source))
+            return opened.enter_context(closing(open_row_source(args.input, of_source)))
 
         source, table = None, None
-        if is_general:  # the number of sensors, which the input shows, is the number of slots
+        if is_general and not is_message:  # the input shows how many sensors need slots
             source = open_source()
             table, n_streams = _find_table(args, manifest, source)
         else:
@@ -448,6 +270,7 @@ def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
+    from edgefold.runtime.sources.row_source import prefix_of
 
     first = adapters[0]
     if not isinstance(first, SensorRows):
@@ -467,7 +290,7 @@ def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
             f"{args.bundle} is the general model of sensors, whose alarms have a stated rate; give "
             "--false-alarms instead of --anomaly-z."
         )
-    if args.rotate and args.rotate.by_day:
+    if prefix_of(args.input) or (args.rotate and args.rotate.by_day):
         first.require_dates()
     for adapter in adapters:
         assert isinstance(adapter, SensorRows)

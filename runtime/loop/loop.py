@@ -119,7 +119,7 @@ class PredictionLoop:
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False
-        self.known = KnownRows()
+        self.known, self._n_connections = KnownRows(), 0
         self._on_bad: OnBad = lambda name, line, reason: None
         self._on_end: OnEnd = lambda name, line, n_refused: None
         self._first_bad = ""
@@ -177,12 +177,15 @@ class PredictionLoop:
         self._resume()
         source, since = self._source, 0
         for row in self._until(stop):
+            if source.n_connections != self._n_connections:  # a broker may send rows again
+                self._n_connections = source.n_connections
+                self.known.expect(self.sensors.newest_times)
             text = self._process(row)
             self.unassigned.lines = row.line
             source.keep()
             since = 0 if self._write(row, text) else since + 1
             on_row()
-            if since >= self._options.every:
+            if since >= self._options.every or source.wants_snapshot:
                 self._save()
                 since = 0
             if source.is_live and not source.holds_row:
@@ -346,6 +349,8 @@ class PredictionLoop:
         self._source.require_unchanged()
         if self._begun:
             self._write_snapshot(self._output.sync())
+        else:  # nothing was learned that a later run would miss
+            self._source.kept()
 
     def _withdraw(self) -> None:
         """Remove the output and the snapshot, so that a new run need not overwrite them.
@@ -364,6 +369,7 @@ class PredictionLoop:
         assert layout is not None
         alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
         self._snapshot.write(layout, self.unassigned, self._source.mark(), output, alarms)
+        self._source.kept()
 
     def _resume(self) -> None:
         """Restore the loop from its snapshot, if there is one and `force` is not set.
@@ -372,12 +378,14 @@ class PredictionLoop:
             SnapshotError: The snapshot is damaged, or was made with other settings.
             OutputError: There is an output without a snapshot, or not the one of the snapshot.
         """
+        source = self._source
         if self._options.force or not self._snapshot.exists:
             for output in (self._output, self._alarms):
                 if output.exists and not self._options.force:
                     raise OutputError(explain_existing(output.name))
+            if self._options.force:
+                source.start_over()
             return
-        source = self._source
         record = self._snapshot.restore(source.name)
         layout = record.layout
         if layout:

@@ -43,7 +43,7 @@ from edgefold.runtime.sources.read_bytes import (
     is_same_start,
     n_unread,
 )
-from edgefold.runtime.sources.row_source import RowSource
+from edgefold.runtime.sources.row_source import RowSource, SourceOptions
 
 FILE_BLOCK = 65536
 PIPE_BLOCK = 4096
@@ -66,6 +66,11 @@ class _Ahead(io.RawIOBase):
         buffer[: len(block)] = block
         self._position += len(block)
         return len(block)
+
+
+def open_input(path: str, options: SourceOptions) -> InputFile:
+    """Open a file, a named pipe, or standard input for "-"; raise DataError if that fails."""
+    return InputFile(path, options.stop, options.snapshot is not None)
 
 
 class InputFile(RowSource):

@@ -1,37 +1,74 @@
 """Define the contract of a row source, from which a loop gets its rows, and open a source by name.
 
-A source is a class in a file of its own and a line in `SOURCES`. The loop, the progress and the
-snapshot know only `RowSource`. A mark is the place up to which rows were processed, as a JSON
-object that a snapshot keeps.
+A source is a class in a file of its own, a function that opens it, and a line in `SOURCES`. The
+loop, the progress and the snapshot know only `RowSource`. A mark is the place up to which rows were
+processed, as a JSON object that a snapshot keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow
+from edgefold.runtime.sources.journal import FILE_BYTES
+from edgefold.runtime.sources.message_rows import MessageKeys
 
-SOURCES = {"": "edgefold.runtime.sources.input_file:InputFile"}
-"""Names the class of each source by a prefix of `--input`, such as `mqtt://`.
+SOURCES = {
+    "": "edgefold.runtime.sources.input_file:open_input",
+    "mqtt://": "edgefold.runtime.sources.broker_source:open_mqtt",
+    "mqtts://": "edgefold.runtime.sources.broker_source:open_mqtt",
+}
+"""Names the function that opens each source by a prefix of `--input`, such as `mqtt://`.
 
 The prefix "" stands for a file or a pipe.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Holds what a source may need to know of the loop.
+
+    Attributes:
+        stop: Function that is called while the source waits; once it returns True, the source stops
+            waiting for rows.
+        snapshot: The file that keeps the loop for a later run; None keeps nothing. With it, a last
+            line without an end is left to a later run, and messages are kept in a journal beside.
+        keys: The names of keys in the payloads of messages.
+        of_sensors: Whether rows are for the general model of sensors.
+        window: Number of messages that a broker may send before they are acknowledged.
+        sync_s: Seconds after which messages are forced to the disk and acknowledged.
+        journal_bytes: Size of each of the journal's two files.
+        tell: Function that gets a sentence for the user while the source waits.
+    """
+
+    stop: Callable[[], bool] = lambda: False
+    snapshot: Path | None = None
+    keys: MessageKeys = field(default_factory=MessageKeys)
+    of_sensors: bool = False
+    window: int = 20
+    sync_s: float = 1.0
+    journal_bytes: int = FILE_BYTES
+    tell: Callable[[str], None] = lambda sentence: None
+
+
 class RowSource(Protocol):
     """Gives the rows of an input, and the mark from which a later run continues.
 
-    A class that inherits from it takes the arguments of `open_row_source`, and need not define the
-    methods that have a body here.
+    A class that inherits from it need not define the methods that have a body here.
 
     Attributes:
         name: The input's name, for messages.
+        n_connections: Number of connections whose rows have begun to come; after each, rows may
+            come again.
     """
 
     name: str
+    n_connections: int = 0
 
     @property
     def layout(self) -> Layout | None:
@@ -88,14 +125,29 @@ class RowSource(Protocol):
             DataError: The input is neither the marked one nor one that may follow it.
         """
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Return whether a snapshot should be written soon, so that the source gets room."""
+        return False
+
+    def kept(self) -> None:
+        """Release what the last `mark` makes unneeded; it is called after its snapshot."""
+        return
+
+    def start_over(self) -> None:
+        """Forget what earlier runs kept of the input; called before the first row is taken."""
+        return
+
     def close(self) -> None:
         """Release the input; a second call does nothing."""
 
     def require_unchanged(self) -> None:
         """Raise DataError if rows that were read have changed since; called before a snapshot."""
+        return
 
     def require_in_place(self) -> None:
         """Raise DataError if another input has this one's name now; called at the end of a run."""
+        return
 
     def progress(self) -> str:
         """Return which part of the input is read, such as "45%"; "" if its length is not known."""
@@ -106,22 +158,21 @@ class RowSource(Protocol):
         return []
 
 
-def open_row_source(
-    path: str, stop: Callable[[], bool] = lambda: False, whole_lines: bool = False
-) -> RowSource:
+def prefix_of(path: str) -> str:
+    """Return the prefix of `SOURCES` with which an input's name begins; "" for files and pipes."""
+    return max((prefix for prefix in SOURCES if path.startswith(prefix)), key=len)
+
+
+def open_row_source(path: str, options: SourceOptions | None = None) -> RowSource:
     """Open an input with the source that the beginning of its name selects.
 
     Args:
         path: A file, "-" for standard input, or a name with one of the prefixes of `SOURCES`.
-        stop: Function that is called while the source waits; once it returns True, the source
-            stops waiting for rows.
-        whole_lines: Whether a last line without a line end, which may still grow, is left to a
-            later run.
+        options: What the source may need to know of the loop; None for the defaults.
 
     Raises:
         DataError: The input cannot be opened.
     """
-    prefix = max((prefix for prefix in SOURCES if path.startswith(prefix)), key=len)
-    module, _, name = SOURCES[prefix].partition(":")
-    source: RowSource = getattr(import_module(module), name)(path, stop, whole_lines)
+    module, _, name = SOURCES[prefix_of(path)].partition(":")
+    source: RowSource = getattr(import_module(module), name)(path, options or SourceOptions())
     return source

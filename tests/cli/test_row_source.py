@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from edgefold.cli.main import main
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
 from edgefold.runtime.sources.input_file import InputFile
-from edgefold.runtime.sources.row_source import SOURCES, RowSource, open_row_source
+from edgefold.runtime.sources.row_source import SOURCES, RowSource, SourceOptions, open_row_source
 
 PREFIX = "messages://"
 
@@ -21,7 +21,7 @@ PREFIX = "messages://"
 class Messages(RowSource):
     """Gives the lines of a file as messages: acknowledged ones do not come again."""
 
-    def __init__(self, path: str, stop: Callable[[], bool], whole_lines: bool):
+    def __init__(self, path: str, options: SourceOptions):
         self.name = path
         self._lines = Path(path.removeprefix(PREFIX)).read_bytes().splitlines(keepends=True)
         self._rows: CsvRows | None = None

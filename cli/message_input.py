@@ -1,0 +1,56 @@
+"""Prepare the source of a loop's rows from the options of `edgefold run`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from edgefold.cli.terminal import StatusLine, printable, say
+from edgefold.runtime.sources.message_rows import COLUMNS, keys_of
+from edgefold.runtime.sources.row_source import SourceOptions, prefix_of
+
+EVERY, EVERY_WITH_JOURNAL = 100, 1000
+"""Lines per snapshot where the user names no number."""
+MOST_SENSORS = 64
+"""Number of sensors of messages for which there is room, unless --streams names another."""
+
+
+def source_options(
+    args: argparse.Namespace, stop: Callable[[], bool], of_sensors: bool
+) -> SourceOptions:
+    """Return what the source must know; of messages for the general model, name their columns.
+
+    `args` is changed: --time and --value then name keys of messages, and the rows that are made of
+    messages have the columns series, time and value.
+
+    Args:
+        args: The options of the command.
+        stop: Function that returns whether to stop.
+        of_sensors: Whether the bundle is the general model of sensors.
+    """
+    keys = keys_of(args.time, args.value, args.sequence)
+    is_message = bool(prefix_of(args.input))
+    if args.sequence and (not is_message or len(args.sequence) > 2):
+        args.usage_error(
+            "argument --sequence: it names one or two keys in the messages of a broker"
+        )
+    if is_message and of_sensors:
+        args.stream, args.time, args.value = COLUMNS[0], None, None
+        args.streams = args.streams or MOST_SENSORS
+    args.every = args.every or (EVERY_WITH_JOURNAL if is_message and args.snapshot else EVERY)
+    return SourceOptions(
+        stop,
+        args.snapshot,
+        keys,
+        of_sensors,
+        args.window,
+        args.sync,
+        args.journal // 2,
+        tell,
+    )
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence of a source that waits."""
+    StatusLine().clear()
+    say(printable(f"edgefold: {sentence}"))

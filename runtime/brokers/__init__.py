@@ -1,0 +1,1 @@
+"""Connect to message brokers, for the sources and sinks of a loop."""

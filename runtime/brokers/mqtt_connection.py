@@ -1,0 +1,109 @@
+"""Make MQTT 5 clients from addresses, and explain in words why a broker cannot be reached.
+
+paho-mqtt's own thread holds the connection and connects again after it was lost; delays double from
+1 s to `LONGEST_DELAY_S`. The extra `mqtt` installs it.
+"""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from typing import TYPE_CHECKING, Any
+
+from edgefold.runtime.brokers.broker_address import BrokerAddress, parse_address
+from edgefold.runtime.errors import DataError, Remedy, install_extra
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+    from paho.mqtt.reasoncodes import ReasonCode
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+CONNECTION_OPTIONS = ("ca", "cert", "client-id", "insecure", "key", "password-file")
+LONGEST_DELAY_S = 30
+KEEPALIVE_S = 60
+FINAL = {"Bad user name or password", "Banned", "Client identifier not valid", "Not authorized",
+         "Unsupported protocol version", "Server moved"}  # fmt: skip
+"""Reasons of a broker that waiting does not change."""
+
+
+def mqtt_address(text: str, options: tuple[str, ...] = ()) -> BrokerAddress:
+    """Read an address with the scheme mqtt or mqtts; `options` are known besides the common ones.
+
+    Raises:
+        DataError: It is not an address, or names an option that is not known.
+    """
+    return parse_address(text, PORTS, (*CONNECTION_OPTIONS, *options))
+
+
+def require_paho() -> None:
+    """Raise DataError if paho-mqtt is not installed."""
+    try:
+        import paho.mqtt.client  # noqa: F401  # only whether it is there
+    except ImportError:
+        raise DataError(
+            f"MQTT needs the package paho-mqtt, which is not installed: {install_extra('mqtt')}.",
+            Remedy("connects to MQTT brokers", install_extra("mqtt")),
+        ) from None
+
+
+def mqtt_client(address: BrokerAddress, client_id: str) -> Client:
+    """Make a client that is not connected yet, with manual acknowledgements.
+
+    Args:
+        address: The broker.
+        client_id: The client's name at the broker, unless the address names one.
+
+    Raises:
+        DataError: paho-mqtt is missing, or a file of certificates or keys cannot be used.
+    """
+    require_paho()
+    from paho.mqtt.client import Client, MQTTv5
+    from paho.mqtt.enums import CallbackAPIVersion
+
+    options = address.options
+    client = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=options.get("client-id", client_id),
+        protocol=MQTTv5,
+        manual_ack=True,
+    )
+    client.reconnect_delay_set(1, LONGEST_DELAY_S)
+    if address.user:
+        client.username_pw_set(address.user, address.password or None)
+    if address.scheme == "mqtts":
+        client.tls_set_context(_tls(options))
+    return client
+
+
+def _tls(options: Any) -> ssl.SSLContext:
+    files = {name: options[name] for name in ("ca", "cert", "key") if name in options}
+    try:
+        context = ssl.create_default_context(cafile=files.get("ca"))
+        if "cert" in files:
+            context.load_cert_chain(files["cert"], files.get("key"))
+    except (OSError, ssl.SSLError) as error:
+        raise DataError(
+            f"the files of TLS ({', '.join(files.values())}) cannot be used: {error}."
+        ) from None
+    if options.get("insecure"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def reason_of_failure() -> tuple[str, bool]:
+    """Return why the connection that is being made failed, and whether waiting can help.
+
+    It is called from paho's `on_connect_fail`, while the error is being handled.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})", False
+    if isinstance(error, OSError):
+        return error.strerror or str(error), True
+    return str(error) or "the connection was refused", True
+
+
+def refusal(reason: ReasonCode) -> tuple[str, bool]:
+    """Return why a broker refused a connection, and whether waiting can help."""
+    text = str(reason)
+    return text, text not in FINAL

@@ -1,0 +1,42 @@
+"""Open the source of rows for the address of a message broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+from edgefold.runtime.hashing import sha256
+from edgefold.runtime.sources.journal import Journal
+from edgefold.runtime.sources.message_rows import MessageRows
+from edgefold.runtime.sources.message_source import MessageSource
+from edgefold.runtime.sources.mqtt_feed import MqttFeed
+from edgefold.runtime.sources.row_source import SourceOptions
+
+
+def open_mqtt(path: str, options: SourceOptions) -> MessageSource:
+    """Open the topics of an MQTT broker; the connection is made when the first row is asked for.
+
+    Raises:
+        DataError: The address is not usable, or paho-mqtt is missing.
+    """
+    address, snapshot = mqtt_address(path), options.snapshot
+    feed = MqttFeed(
+        address, client_name(snapshot), snapshot is not None, options.window, options.tell
+    )
+    journal = Journal(Path(f"{snapshot}.journal"), options.journal_bytes) if snapshot else None
+    rows = MessageRows(options.keys, options.of_sensors)
+    return MessageSource(
+        feed, rows, journal, max(1, options.window // 2), options.sync_s, options.stop
+    )
+
+
+def client_name(snapshot: Path | None) -> str:
+    """Return the name of a client: always the same for one snapshot of one machine, else a new one.
+
+    A broker keeps a session by this name, so two loops must not share it.
+    """
+    if snapshot is None:
+        return f"edgefold-{os.urandom(6).hex()}"
+    place = f"{os.uname().nodename}:{os.path.realpath(snapshot)}"
+    return f"edgefold-{sha256(place.encode()).hexdigest()[:12]}"

@@ -1,0 +1,199 @@
+"""Turn messages into lines of JSON, which are read as those of a file.
+
+For the general model of sensors each number of a message is a row of a sensor:
+
+    topic                payload                                 rows (series, time, value)
+    home/kitchen         21.5                                    home/kitchen, arrival, 21.5
+    home/kitchen         {"time": 1764300000, "value": 21.5}     home/kitchen, time, 21.5
+    zigbee2mqtt/kitchen  {"temperature": 21.5, "humidity": 40}   zigbee2mqtt/kitchen/temperature, ..
+                                                                 zigbee2mqtt/kitchen/humidity, ..
+
+For any other model a message is one row: its own object, with the topic under the key "topic".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from edgefold.runtime.sources.message import Message
+
+TIME_KEYS = ("time", "timestamp", "ts", "t", "datetime", "date", "last_seen")
+"""Keys under which the time of a row is found if none is named, in capitals or not."""
+FIRST_S = 1e8
+"""A number below this, 1973 in seconds, is no time unless its key is named: "t" is a temperature
+elsewhere."""
+MOST_DEPTH = 4
+RECEIVED = "received"
+"""This name as the key of times stands for the time of receipt."""
+ZERO = datetime(1970, 1, 1, tzinfo=timezone.utc)
+COLUMNS = ("series", "time", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKeys:
+    """Names the keys of the payloads' objects; inner ones are written as outer.inner.
+
+    Attributes:
+        time: The key of the time; None finds one of `TIME_KEYS`, else takes the time of receipt,
+            as "received" does.
+        values: The keys of the values; () takes all that hold numbers.
+        sequence: The keys of the row's identity: one of a number that rises with each message of a
+            topic, or two, of which the first one rises when the second one starts over.
+    """
+
+    time: str | None = None
+    values: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+
+
+class MessageRows:
+    """Turns messages into lines.
+
+    Args:
+        keys: The names of keys.
+        of_sensors: Whether each number is a row of a sensor, for the general model.
+
+    Attributes:
+        n_without_value: Number of messages that held no number and gave no row.
+    """
+
+    def __init__(self, keys: MessageKeys, of_sensors: bool):
+        self._keys, self._of_sensors = keys, of_sensors
+        self.n_without_value = 0
+
+    def lines(self, message: Message) -> list[bytes]:
+        """Return the lines of a message, each with its end; none if it holds no number.
+
+        A payload that cannot be read gives one line, which is refused with a reason later.
+        """
+        row = _object(message.payload)
+        if not self._of_sensors:
+            return [_joined(message, row)]
+        if row is None:
+            text = " ".join(message.payload.decode(errors="replace").split())
+            return [_line(message.topic, _iso(message.received), text[:200])]
+        time = self._time(row, message)
+        lines = [
+            _line(f"{message.topic}/{key}" if key else message.topic, time, value)
+            for key, value in self._values(row)
+        ]
+        self.n_without_value += not lines
+        return lines
+
+    def sequence(self, message: Message) -> tuple[float, ...]:
+        """Return the numbers that identify a message among those of its topic; () without them."""
+        if not self._keys.sequence:
+            return ()
+        row = _object(message.payload) or {}
+        found = [_found(row, key) for key in self._keys.sequence]
+        return tuple(found) if all(map(_is_number, found)) else ()
+
+    def _time(self, row: Mapping[str, Any], message: Message) -> str:
+        wanted = self._keys.time
+        if wanted == RECEIVED:
+            return _iso(message.received)
+        if wanted is not None:
+            return _time_text(_found(row, wanted))
+        by_name = {key.lower(): key for key in row}
+        for name in TIME_KEYS:
+            if name in by_name and _looks_like_time(value := row[by_name[name]]):
+                return _time_text(value)
+        return _iso(message.received)
+
+    def _values(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield pairs of the part of a sensor's name after the topic, and the value."""
+        values = self._keys.values
+        if values:
+            for key in values:
+                value = _found(row, key)
+                yield key * (len(values) > 1), int(value) if isinstance(value, bool) else value
+            return
+        skipped = {self._keys.time, *self._keys.sequence}
+        if self._keys.time is None:
+            skipped |= {
+                key for key in row if key.lower() in TIME_KEYS and _looks_like_time(row[key])
+            }
+        for key, value in _numbers(row):
+            if key not in skipped:
+                yield "" if key == "value" else key, value
+
+
+def _object(payload: bytes) -> dict[str, Any] | None:
+    """Return the object of a payload, or None if it holds none."""
+    if payload.lstrip()[:1] != b"{":
+        return None
+    try:
+        row = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _joined(message: Message, row: dict[str, Any] | None) -> bytes:
+    """Return one line with the message's own object, its topic and its time of receipt."""
+    own = {"value": message.payload.decode(errors="replace")} if row is None else row
+    whole = {"topic": message.topic, RECEIVED: _iso(message.received), **own}
+    return json.dumps(whole).encode() + b"\n"
+
+
+def _line(series: str, time: str, value: Any) -> bytes:
+    return json.dumps({"series": series, "time": time, "value": value}).encode() + b"\n"
+
+
+def _found(row: Mapping[str, Any], key: str) -> Any:
+    """Return the value under a key or under outer.inner; None if there is none."""
+    if key in row:
+        return row[key]
+    value: Any = row
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _numbers(row: Mapping[str, Any], depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers of an object with their keys, those of inner objects as outer.inner."""
+    for key, value in row.items():
+        if isinstance(value, dict) and depth < MOST_DEPTH:
+            yield from ((f"{key}.{inner}", number) for inner, number in _numbers(value, depth + 1))
+        elif _is_number(value):
+            yield key, value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _looks_like_time(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) >= len("2026-01") and value[:4].isdigit() and not value.isdigit()
+    return _is_number(value) and value >= FIRST_S
+
+
+def _time_text(value: Any) -> str:
+    """Return a time as a date; a text stays as it is, and what is no time is refused as a row."""
+    if not _is_number(value):
+        return value if isinstance(value, str) else json.dumps(value)
+    size = abs(value)
+    for scale, largest in ((1, 1e11), (1e3, 1e14), (1e6, 1e17), (1e9, 1e20)):
+        if size < largest:
+            return _iso(value / scale)
+    return json.dumps(value)
+
+
+def _iso(seconds: float) -> str:
+    try:
+        text = (ZERO + timedelta(seconds=seconds)).isoformat()
+    except (OverflowError, ValueError):
+        return repr(seconds)
+    return text.removesuffix("+00:00") + "Z"
+
+
+def keys_of(
+    time: str | None, values: Sequence[str] | None, sequence: Sequence[str] | None
+) -> MessageKeys:
+    """Return the keys that a command names; None where it names none."""
+    return MessageKeys(time, tuple(values or ()), tuple(sequence or ()))

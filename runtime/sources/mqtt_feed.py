@@ -1,0 +1,212 @@
+"""Receive messages by MQTT 5 with quality of service 1.
+
+    broker ──> paho's thread ──> queue ──take──> journal, rows ──acknowledge──> broker
+
+The broker keeps the session of a client with a fixed name, and with it each message that is not
+acknowledged. It stops sending while `window` messages are unacknowledged, so the queue has a bound
+and a slow loop slows the broker. Quality of service 2 is not asked for: it ends at the client and
+promises nothing about what is learned. The flag DUP is not looked at, since a broker that was
+restarted may send known messages without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from edgefold.runtime.brokers.broker_address import BrokerAddress
+from edgefold.runtime.brokers.mqtt_connection import (
+    KEEPALIVE_S,
+    mqtt_client,
+    reason_of_failure,
+    refusal,
+)
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.sources.message import MOST_BYTES, Message
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, MQTTMessage
+
+MOST_UNKEPT = 10_000
+"""At most so many messages of quality of service 0 wait, which no window bounds; others are
+dropped."""
+NO_EXPIRY = 0xFFFFFFFF
+FIRST_REFUSAL = 0x80
+"""Reason codes from this one on are refusals."""
+
+
+class MqttFeed:
+    """Receives the messages of one or several topics from one broker.
+
+    Args:
+        address: The broker and the topics.
+        client_id: The client's name, under which the broker keeps the session.
+        is_kept: Whether the broker keeps the session while this client is away.
+        window: The number of unacknowledged messages at which the broker pauses.
+        tell: Function that gets a sentence for the user, such as that the broker is away.
+
+    Attributes:
+        name: The broker and topics.
+        n_dropped: Number of messages of quality of service 0 that were dropped.
+        n_sessions_lost: Number of times that the broker had forgotten the session.
+    """
+
+    is_numbered = False
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        client_id: str,
+        is_kept: bool,
+        window: int,
+        tell: Callable[[str], None],
+    ):
+        self.name = str(address)
+        self._address, self._is_kept, self._window, self._tell = address, is_kept, window, tell
+        self._client = mqtt_client(address, client_id)
+        self._queue: SimpleQueue[tuple[int, int, Message]] = SimpleQueue()  # connection, packet
+        self._news: deque[tuple[str, bool]] = deque()  # a sentence, and whether it is final
+        self._taken: deque[tuple[int, int]] = deque()  # connection and packet, not acknowledged
+        self._connection = 0  # counts connections
+        self._begins = self._had_session = False
+        self._last_news = ""
+        self.n_dropped = self.n_sessions_lost = 0
+
+    def open(self, place: dict[str, Any]) -> None:
+        """Begin to connect; the connection is made and kept by a thread."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.ReceiveMaximum = self._window
+        if self._is_kept:
+            properties.SessionExpiryInterval = NO_EXPIRY
+        client = self._client
+        self._had_session = bool(place.get("connected"))
+        client.on_connect, client.on_subscribe = self._connected, self._subscribed
+        client.on_connect_fail, client.on_disconnect = self._failed, self._disconnected
+        client.on_message = self._received
+        client.connect_async(
+            self._address.host,
+            self._address.port,
+            keepalive=KEEPALIVE_S,
+            clean_start=not self._is_kept,
+            properties=properties,
+        )
+        client.loop_start()
+
+    # In paho's thread -----------------------------------------------------------------------------
+
+    def _connected(
+        self, client: Client, data: Any, flags: Any, reason: Any, properties: Any
+    ) -> None:
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        if reason.is_failure:
+            text, may_help = refusal(reason)
+            self._news.append(
+                (f"refuses the connection: {text}", not (may_help or self._connection))
+            )
+            return
+        if self._is_kept and self._had_session and not flags.session_present:
+            self.n_sessions_lost += 1
+            self._news.append(
+                ("has forgotten the session; messages sent meanwhile may be missing", False)
+            )
+        elif self._last_news:
+            self._news.append(("is connected", False))
+        self._had_session = True
+        self._connection += 1
+        self._begins = True
+        # Retained messages are the last state and not news: they are not sent.
+        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        client.subscribe([(topic, options) for topic in self._address.topics])
+
+    def _subscribed(
+        self, client: Client, data: Any, mid: int, reasons: Any, properties: Any
+    ) -> None:
+        for topic, reason in zip(self._address.topics, reasons, strict=False):
+            if reason.value >= FIRST_REFUSAL:
+                self._news.append((f"refuses the topic {topic}: {reason}", True))
+
+    def _failed(self, client: Client, data: Any) -> None:
+        text, may_help = reason_of_failure()
+        self._news.append((f"cannot be reached: {text}", not (may_help or self._connection)))
+
+    def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
+        if reason.is_failure:
+            self._news.append((f"closed the connection: {reason}", False))
+
+    def _received(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        if not message.qos and self._queue.qsize() >= MOST_UNKEPT:
+            self.n_dropped += 1
+            return
+        with suppress(UnicodeDecodeError):  # a topic that is no text; the standard forbids it
+            own = Message(
+                message.topic, bytes(message.payload[:MOST_BYTES]), time.time(), self._begins
+            )
+            self._begins = False
+            self._queue.put((self._connection, message.mid * (message.qos > 0), own))
+
+    # In the loop's thread -------------------------------------------------------------------------
+
+    @property
+    def holds_message(self) -> bool:
+        return not self._queue.empty()
+
+    def take(self, wait_s: float) -> Message | None:
+        if self._news:
+            self._report()
+        try:
+            connection, packet, message = self._queue.get(wait_s > 0, wait_s or None)
+        except Empty:
+            return None
+        self._taken.append((connection, packet))
+        return message
+
+    def _report(self) -> None:
+        """Print what happened to the connection, each news once until it changes.
+
+        Raises:
+            DataError: The broker refuses, and waiting cannot change it.
+        """
+        while self._news:
+            text, is_final = self._news.popleft()
+            sentence = f"the broker of {self.name} {text}"
+            if is_final:
+                raise DataError(f"{sentence}.")
+            if text != self._last_news:
+                self._tell(sentence)
+            self._last_news = "" if text == "is connected" else text
+
+    def acknowledge(self, n: int) -> None:
+        for _ in range(n):
+            connection, packet = self._taken.popleft()
+            # An earlier connection's messages come again; their numbers mean others now.
+            if packet and connection == self._connection:
+                self._client.ack(packet, 1)
+
+    def place(self) -> dict[str, Any]:
+        return {"connected": self._had_session}
+
+    def notes(self) -> list[tuple[str, str]]:
+        notes = []
+        if self.n_dropped:
+            notes.append(
+                ("dropped", f"{self.n_dropped:,} messages of quality of service 0 came faster than "
+                 "they were learned; publish with 1, and the broker waits")
+            )  # fmt: skip
+        if self.n_sessions_lost:
+            notes.append(
+                ("session", f"forgotten by the broker {self.n_sessions_lost:,} times; messages "
+                 "sent meanwhile may be missing")
+            )  # fmt: skip
+        return notes
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
