@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+from edgefold.runtime.brokers.nats_connection import nats_address
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.sources.jetstream_feed import JetStreamFeed
 from edgefold.runtime.sources.journal import Journal
 from edgefold.runtime.sources.message_rows import MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
@@ -29,6 +31,17 @@ def open_mqtt(path: str, options: SourceOptions) -> MessageSource:
     return MessageSource(
         feed, rows, journal, max(1, options.window // 2), options.sync_s, options.stop
     )
+
+
+def open_jetstream(path: str, options: SourceOptions) -> MessageSource:
+    """Open the subject of a JetStream log; the connection is made when the first row is asked for.
+
+    Raises:
+        DataError: The address is not usable, or nats-py is missing.
+    """
+    feed = JetStreamFeed(nats_address(path), options.tell)
+    rows = MessageRows(options.keys, options.of_sensors)
+    return MessageSource(feed, rows, None, stop=options.stop)
 
 
 def client_name(snapshot: Path | None) -> str:

@@ -22,6 +22,8 @@ SOURCES = {
     "": "edgefold.runtime.sources.input_file:open_input",
     "mqtt://": "edgefold.runtime.sources.broker_source:open_mqtt",
     "mqtts://": "edgefold.runtime.sources.broker_source:open_mqtt",
+    "nats://": "edgefold.runtime.sources.broker_source:open_jetstream",
+    "nats+tls://": "edgefold.runtime.sources.broker_source:open_jetstream",
 }
 """Names the function that opens each source by a prefix of `--input`, such as `mqtt://`.
 
