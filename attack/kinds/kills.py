@@ -49,6 +49,8 @@ torch.set_num_threads(1)  # imported before the server forks, with no threads of
 KEEPERS = (
     *(
         "runtime/loop/",
+        "runtime/sinks/",
+        "runtime/sources/",
         "runtime/files.py",
         "runtime/stream/snapshot.py",
         "runtime/stream/stream.py",
