@@ -1,0 +1,222 @@
+"""`edgefold run` with real brokers: what it learns is what it would learn from a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefold.cli.main import main
+from tests.brokers import LIMIT_S, Broker, free_port, mosquitto, nats_server, until
+
+pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+pytest.importorskip("nats", reason="nats-py is not installed")
+
+Row = tuple[str, dict[str, Any]]
+
+
+def rows(first: int, last: int) -> list[Row]:
+    """Rows of two sensors, as topics and payloads; dots part the names where NATS reads them."""
+    found = []
+    for i in range(first, last):
+        value = round(20 + 5 * math.sin(i / 7), 3)
+        found.append(("plant/pump", {"time": 1_764_300_000 + i, "value": value}))
+        if i % 2:
+            found.append(("plant/fan", {"ts": (1_764_300_000 + i) * 1000, "speed": i % 5}))
+    return found
+
+
+def publish(broker: Broker, messages: Iterable[Row]) -> None:
+    """Publish by MQTT, and wait until the broker has acknowledged each message."""
+    from paho.mqtt.client import Client, MQTTv5
+    from paho.mqtt.enums import CallbackAPIVersion
+
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+    client.connect("127.0.0.1", broker.port)
+    client.loop_start()
+    infos = [client.publish(topic, json.dumps(row), qos=1) for topic, row in messages]
+    for info in infos:
+        info.wait_for_publish(LIMIT_S)
+        assert info.is_published()
+    client.disconnect()
+    client.loop_stop()
+
+
+class Loop:
+    """A run in a process of its own."""
+
+    def __init__(self, folder: Path, url: str, *options: str):
+        self.output = folder / "out.csv"
+        words = [sys.executable, "-m", "edgefold.cli.main", "run", "sensors", "--input", url]
+        words += ["--output", str(self.output), "--snapshot", str(folder / "state.npz"), *options]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._errors = (folder / "errors").open("ab")
+        self.process = subprocess.Popen(words, stderr=self._errors, env=environment)
+        self.errors = folder / "errors"
+
+    def wait_for(self, n_rows: int) -> None:
+        def is_there() -> bool:
+            assert self.process.poll() is None, self.errors.read_text()
+            return self.output.exists() and self.output.read_bytes().count(b"\n") > n_rows
+
+        until(is_there, f"{n_rows} rows of output")
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(LIMIT_S)
+        self._errors.close()
+        return code
+
+
+def by_sensor(output: Path) -> dict[str, list[str]]:
+    """The rows of an output after its header, by the sensor that they name."""
+    found: dict[str, list[str]] = {}
+    for line in output.read_text().splitlines()[1:]:
+        name, _, rest = line.partition(",")
+        found.setdefault(name, []).append(rest)
+    return found
+
+
+def expected(folder: Path, messages: Iterable[Row]) -> dict[str, list[str]]:
+    """What a run over a file with the same rows writes."""
+    from edgefold.runtime.sources.message import Message
+    from edgefold.runtime.sources.message_rows import MessageKeys, MessageRows
+
+    table = MessageRows(MessageKeys(), of_sensors=True)
+    lines = [
+        line
+        for topic, row in messages
+        for line in table.lines(Message(topic, json.dumps(row).encode(), 0.0))
+    ]
+    source, output = folder / "expected.jsonl", folder / "expected.csv"
+    source.write_bytes(b"".join(lines))
+    words = ["run", "sensors", "--input", str(source), "--output", str(output)]
+    assert main([*words, "--stream", "series", "--streams", "8", "--force"]) == 0
+    return by_sensor(output)
+
+
+def subscribed(folder: Path) -> None:
+    """Wait until a loop has subscribed; before that a broker keeps nothing for it."""
+    log = folder / "mosquitto.log"
+    until(lambda: "Sending SUBACK to edgefold-" in log.read_text(), "the loop's subscription")
+
+
+def test_rows_of_mqtt_are_learned_as_those_of_a_file_whoever_is_killed(tmp_path: Path) -> None:
+    messages = rows(0, 120)
+    with mosquitto(tmp_path, "log_type all") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}/plant/#"
+        first = Loop(tmp_path, url, "--every", "20")
+        subscribed(tmp_path)
+        publish(broker, messages[:50])
+        first.wait_for(50)
+        first.end(signal.SIGKILL)
+        publish(broker, messages[50:90])  # while the loop is away
+        second = Loop(tmp_path, url, "--every", "20")
+        second.wait_for(90)
+        broker.stop()
+        broker.start()
+        publish(broker, messages[90:])
+        second.wait_for(len(messages))
+        assert second.end() == 0
+    assert by_sensor(tmp_path / "out.csv") == expected(tmp_path, messages)
+    assert "closed the connection" in second.errors.read_text()
+    assert "is connected" in second.errors.read_text()
+
+
+def test_a_message_that_comes_again_is_known_by_its_numbers(tmp_path: Path) -> None:
+    messages = [("a", {"boot": 1, "n": n, "value": n % 3}) for n in range(30)]
+    again = [*messages[:20], *messages[5:], ("a", {"boot": 2, "n": 0, "value": 1})]
+    with mosquitto(tmp_path, "log_type all") as broker:
+        loop = Loop(tmp_path, f"mqtt://127.0.0.1:{broker.port}/a", "--sequence", "boot,n")
+        subscribed(tmp_path)
+        publish(broker, again)
+        loop.wait_for(31)
+        assert loop.end() == 0
+    values = [row.split(",")[1] for row in by_sensor(tmp_path / "out.csv")["a"]]
+    assert values == [*(str(n % 3) for n in range(30)), "1"]
+    assert "15 messages came again" in loop.errors.read_text()
+
+
+def test_rows_of_jetstream_are_learned_as_those_of_a_file_whoever_is_killed(
+    tmp_path: Path,
+) -> None:
+    messages = [(topic.replace("/", "."), row) for topic, row in rows(0, 120)]
+
+    async def fill(part: list[Row]) -> None:
+        import nats
+
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        log = client.jetstream()
+        await log.add_stream(name="plant", subjects=["plant.>"])
+        for subject, row in part:
+            await log.publish(subject, json.dumps(row).encode(), timeout=LIMIT_S)
+        await client.close()
+
+    with nats_server(tmp_path) as server:
+        asyncio.run(fill(messages[:50]))
+        url = f"nats://127.0.0.1:{server.port}/plant.>"
+        first = Loop(tmp_path, url, "--every", "20")
+        first.wait_for(50)
+        first.end(signal.SIGKILL)
+        asyncio.run(fill(messages[50:90]))
+        second = Loop(tmp_path, url, "--every", "20")
+        second.wait_for(90)
+        server.kill()
+        server.start()
+        asyncio.run(fill(messages[90:]))
+        second.wait_for(len(messages))
+        assert second.end() == 0
+    assert by_sensor(tmp_path / "out.csv") == {
+        name.replace("plant/", "plant."): lines
+        for name, lines in expected(tmp_path, rows(0, 120)).items()
+    }
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["run", "sensors", *words]) == 1
+    return capsys.readouterr().err
+
+
+def test_a_broker_that_refuses_the_user_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mosquitto(tmp_path, "allow_anonymous false") as broker:
+        url = f"mqtt://me:wrong@127.0.0.1:{broker.port}/a"
+        error = refused(["--input", url], capsys)
+    assert "refuses the connection: Not authorized" in error
+    assert "wrong" not in error
+
+
+def test_a_subject_without_a_log_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with nats_server(tmp_path) as server:
+        error = refused(["--input", f"nats://127.0.0.1:{server.port}/a"], capsys)
+    assert "no stream that holds this subject" in error
+
+
+def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, f"mqtt://127.0.0.1:{free_port()}/a")
+    until(lambda: "cannot be reached" in loop.errors.read_text(), "a line on the broker")
+    assert loop.end() == 0
+    assert "Connection refused" in loop.errors.read_text()
+
+
+def test_a_wrong_option_of_an_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has no option 'x'" in refused(["--input", "mqtt://h/a?x=1"], capsys)
+    assert "names 2 subjects" in refused(["--input", "nats://h/a,b"], capsys)
+
+
+def test_numbers_that_identify_messages_need_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "sensors", "--input", "-", "--sequence", "n"])
+    assert "--sequence" in capsys.readouterr().err
