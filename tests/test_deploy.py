@@ -102,7 +102,7 @@ def test_each_loop_reads_the_pipe_of_its_own_socket_and_resumes(loop: str) -> No
     assert required == [socket.replace("@", "@%i")] and ("StandardInput", "socket") in pairs
     command = dict(pairs)["ExecStart"]
     assert "--input -" in command and "--snapshot state.npz" in command
-    assert not any(key == "WatchdogSec" for key, _ in pairs)
+    assert ("Type", "notify") in pairs and ("WatchdogSec", "60") in pairs
 
 
 @pytest.mark.parametrize("loop", CPU_LOOPS)

@@ -1,18 +1,21 @@
 """`edgefold run`: predict each row of a CSV, then update the model with it.
 
 This module handles arguments and signals. The loop is in `edgefold.runtime.loop.loop`, and its
-messages are in `edgefold.cli.run_progress`.
+messages are in `edgefold.cli.loop.run_progress`.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.message_input import source_options
+from edgefold.cli.loop.message_input import source_options
+from edgefold.cli.loop.run_progress import Progress
+from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.cli.options.bundle_options import (
     backend_lines,
     engine_options,
@@ -20,7 +23,6 @@ from edgefold.cli.options.bundle_options import (
 )
 from edgefold.cli.options.flags import options_of
 from edgefold.cli.options.loop_options import add_loop_arguments
-from edgefold.cli.run_progress import Progress
 from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.stop_signal import StopSignal
@@ -120,6 +122,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime import Stream
     from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
+    from edgefold.runtime.loop.watcher import Watchers
     from edgefold.runtime.predictions import SensorForecast
     from edgefold.runtime.sinks.output_file import OutputFile
     from edgefold.runtime.sources.row_source import open_row_source, prefix_of
@@ -127,7 +130,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)
     is_message = bool(prefix_of(args.input))
-    of_source = source_options(args, stop, is_general)
+    watchers = Watchers()
+    of_source = source_options(args, stop, is_general, watchers.idle)
     with ExitStack() as opened:
 
         def open_source() -> RowSource:
@@ -164,12 +168,14 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         keeps = stream.manifest.keeps
         command = None
         if args.on_alarm:
-            from edgefold.cli.alarm_command import AlarmCommand
+            from edgefold.cli.loop.alarm_command import AlarmCommand
 
             command = opened.enter_context(AlarmCommand(args.on_alarm))
         progress = Progress(loop, source, output, keeps, args.print_alarms, command)
+        watchers.add(progress)
+        watchers.add(opened.enter_context(ServiceManager(os.environ, progress.status)))
         try:
-            loop.run(stop, progress.bad_row, progress.row, progress.alarm_ended)
+            loop.run(stop, watchers)
             progress.tell()
         finally:
             progress.clear()

@@ -250,6 +250,6 @@ def rotation(text: str) -> Rotation:
 
 def alarm_command(text: str) -> list[str]:
     """Read the command that runs for each alarm as its words, for argparse."""
-    from edgefold.cli.alarm_command import command_words
+    from edgefold.cli.loop.alarm_command import command_words
 
     return command_words(text)

@@ -29,12 +29,13 @@ from edgefold.runtime.errors import (
     StepRefusedError,
     ValueRefusedError,
 )
+from edgefold.runtime.loop.alarm import AlarmLines
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.known_rows import KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
-from edgefold.runtime.loop.sensor_rows import AlarmLines
-from edgefold.runtime.loop.streams import LoopStreams
+from edgefold.runtime.loop.streams import LoopStream, LoopStreams
+from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
@@ -64,10 +65,6 @@ class LoopOptions:
     strict: bool = False
     force: bool = False
     next_file: bool = False
-
-
-OnBad = Callable[[str, int, str], None]
-OnEnd = Callable[[str, int, int], None]
 
 
 class PredictionLoop:
@@ -120,8 +117,7 @@ class PredictionLoop:
         self._begun = False
         self.resumed = False
         self.known, self._n_connections = KnownRows(), 0
-        self._on_bad: OnBad = lambda name, line, reason: None
-        self._on_end: OnEnd = lambda name, line, n_refused: None
+        self._watcher = LoopWatcher()
         self._first_bad = ""
         self.n_without_slot, self.full = 0, dict[str, int]()
         self._mid_line = False  # a part of the present line is counted already
@@ -149,30 +145,24 @@ class PredictionLoop:
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bad: OnBad = lambda name, line, reason: None,
-        on_row: Callable[[], None] = lambda: None,
-        on_end: OnEnd = lambda name, line, n_refused: None,
+        watcher: LoopWatcher | None = None,
     ) -> None:
         """Process rows until the input ends or `stop` returns True, and write everything to disk.
 
         Args:
             stop: Function that returns whether to stop; it is called after each line.
-            on_bad: Function that gets the sensor's name, the line number and the reason for each
-                bad row; the name is "" where the loop has one sensor, or the row belongs to none.
-            on_row: Function that is called after each line.
-            on_end: Function that is called for a good row after refused ones, with the sensor's
-                name, the line number and the number of refused rows.
+            watcher: Object that is called for each row and line; None for none.
 
         Raises:
             DataError: The input is not usable, or a row is bad and `strict` is set; the snapshot
                 then stands before that row.
             OutputError, SnapshotError: The disk refused, or the files belong to another run.
         """
-        self._on_bad, self._on_end = on_bad, on_end
+        self._watcher = watcher or self._watcher
         with closing(self._output), closing(self._alarms):
-            self._run(stop, on_row)
+            self._run(stop)
 
-    def _run(self, stop: Callable[[], bool], on_row: Callable[[], None]) -> None:
+    def _run(self, stop: Callable[[], bool]) -> None:
         self._snapshot.require_room()
         self._resume()
         source, since = self._source, 0
@@ -184,7 +174,7 @@ class PredictionLoop:
             self.unassigned.lines = row.line
             source.keep()
             since = 0 if self._write(row, text) else since + 1
-            on_row()
+            self._watcher.line()
             if since >= self._options.every or source.wants_snapshot:
                 self._save()
                 since = 0
@@ -246,7 +236,7 @@ class PredictionLoop:
             self._mid_line = True
             return ""
         if isinstance(part, BadRow):
-            self._refuse(name, line, part.reason)
+            self._refuse(name, line, part.reason, "unreadable")
             return ""
         if self.known.skips(name, part.numbers[0]):
             return ""
@@ -257,31 +247,36 @@ class PredictionLoop:
             fields = sensor.process(part)
         except PaceError as error:
             if self.sensors.are_named:  # the others go on
-                self._refuse(name, line, str(error))
+                self._refuse(name, line, str(error), "pace")
                 return ""
             self._withdraw()
             raise DataError(f"{self._source.name}: {error}") from None
         except (DataError, ValueRefusedError, StepRefusedError) as error:
-            self.n_without_slot += self.sensors.find(name) is None
-            self._refuse(name, line, f"the row was refused: {str(error).rstrip('.')}")
+            has_slot = self.sensors.find(name) is not None
+            self.n_without_slot += not has_slot
+            reason = f"the row was refused: {str(error).rstrip('.')}"
+            self._refuse(name, line, reason, "refused" if has_slot else "no slot")
             return ""
         if sensor.counters.not_learned:
             self.full.setdefault(name, line)
         for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
             if n:
-                self._on_end(whose, line, n)
+                self._watcher.resumed(whose, line, n)
         if sensor.alarm is not None:
             self._alarms.write(self._alarm_lines.text(sensor.alarm))
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
+        if self._watcher.wants_rows:
+            self._watcher.row(_watched(part, sensor))
         return self.sensors.written(part, sensor, fields)
 
-    def _refuse(self, name: str, line: int, reason: str) -> None:
+    def _refuse(self, name: str, line: int, reason: str, kind: Refusal) -> None:
         """Count and report a row that is skipped; with the option `strict` raise DataError.
 
         Args:
             name: The name of the row's sensor, or "".
             line: The line's number in the input.
             reason: The reason why the row is skipped.
+            kind: The kind of reason.
         """
         reason = f"stream {plain(name)}: {reason}" if name else reason
         if self._options.strict:
@@ -293,7 +288,8 @@ class PredictionLoop:
             )
         self._first_bad = self._first_bad or f"line {line}: {reason}"
         self.counters_of(name).skip()
-        self._on_bad(name if self.sensors.find(name) else "", line, reason)
+        known = name if self.sensors.find(name) else ""
+        self._watcher.refused(known, line, reason, kind)
 
     def counters_of(self, name: str) -> Counters:
         """Return the counts of the sensor of this name, or `unassigned` if it has not come yet."""
@@ -370,6 +366,7 @@ class PredictionLoop:
         alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
         self._snapshot.write(layout, self.unassigned, self._source.mark(), output, alarms)
         self._source.kept()
+        self._watcher.saved()
 
     def _resume(self) -> None:
         """Restore the loop from its snapshot, if there is one and `force` is not set.
@@ -401,6 +398,15 @@ class PredictionLoop:
         is_new = self.counters.rows == 0 or bool(self._alarms.first_mark)  # or a file, not a pipe
         self._alarms.resume(record.alarms or {}, self._alarm_lines.header, is_new)
         self._begun, self.resumed = True, layout is not None
+
+
+def _watched(row: Row, sensor: LoopStream) -> WatchedRow:
+    """Describe a row that a sensor has just processed."""
+    is_timed = sensor.adapter.newest_time == sensor.adapter.newest_time
+    time = row.numbers[0] if is_timed else math.nan
+    return WatchedRow(
+        sensor.name, row.line, time, row.texts[0] if is_timed else "", sensor.view(), sensor.alarm
+    )
 
 
 def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:

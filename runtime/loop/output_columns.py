@@ -8,6 +8,7 @@ of values in the 90 % band, need a standard deviation as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import RowScore
+from edgefold.runtime.loop.watcher import RowView
 from edgefold.runtime.predictions import BAND_90, Prediction
 from edgefold.runtime.rows.csv_fields import quoted
 
@@ -95,6 +97,22 @@ class OutputColumns:
             score.n_within_90 = sum(error <= BAND_90 * std for error, std in pairs)
             score.is_anomaly = any(error > self._anomaly_z * std for error, std in pairs)
         return score
+
+    def view(self, values: Mapping[str, Any], y: Sequence[float]) -> RowView:
+        """Return the first output of a row for those who watch the loop.
+
+        Args:
+            values: The prediction, as `values` returned it; empty without one.
+            y: The row's true values; empty if they are not known.
+        """
+        value, mean = (y[0] if y else math.nan), math.nan
+        low = high = math.nan
+        if values and self.has_errors:
+            mean = float(self._kind.center(values)[0])
+        if values and self.has_band:
+            half = BAND_90 * float(self._kind.deviation(values)[0])
+            low, high = mean - half, mean + half
+        return RowView(value, mean, low, high, math.nan)
 
     def text(self, values: Mapping[str, Any], score: RowScore) -> str:
         """Return the fields of a row that was predicted, with commas between them.

@@ -7,19 +7,20 @@ lines, or kept in the snapshot of an earlier run.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.record import DAMAGE, RECORD
+from edgefold.runtime.loop.watcher import RowView
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import band_names
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
-from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
 from edgefold.runtime.sources.row_source import RowSource
@@ -123,6 +124,10 @@ class SensorColumns:
     def __init__(self, kind: SensorForecast):
         self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
         self._no_forecast = "," * (len(self.names) - 2)
+        self._low, self._high = (
+            min(range(len(kind.levels)), key=lambda at: abs(kind.levels[at] - level))
+            for level in (0.05, 0.95)
+        )
 
     def text(self, scored: ScoredRow) -> str:
         """Return the fields of a row, with commas between them: forecast, scores, alarm, event.
@@ -137,65 +142,13 @@ class SensorColumns:
             text = ",".join(texts) + ","
         return f"{text}{scored.alarm:d},{scored.event}"
 
-
-class Alarm(NamedTuple):
-    """Describes an alarm of the general model of sensors.
-
-    Attributes:
-        series: The sensor's name; "" for a single sensor.
-        event: The name of what has happened.
-        time: The row's time as written in the input.
-        text: The row's value as written in the input; "" if it is missing.
-        value: The row's value; NaN if it is missing.
-        n_since: The number of rows before this one at which the event began.
-        size: The size of an event that lasts; else 0.
-    """
-
-    series: str
-    event: str
-    time: str
-    text: str
-    value: float
-    n_since: int
-    size: float
-
-    def to_json(self) -> dict[str, str | float | None]:
-        """Return the alarm as a JSON object; a missing value is null."""
-        value = self.value if self.value == self.value else None
-        return {
-            "series": self.series,
-            "event": self.event,
-            "time": self.time,
-            "value": value,
-            "since": self.n_since,
-            "size": self.size,
-        }
-
-
-class AlarmLines:
-    """Writes alarms as lines of a file, JSON or CSV.
-
-    Args:
-        name: The file's name; if it ends in .jsonl, .ndjson or .json, the lines are JSON objects.
-        are_named: Whether rows name their sensor, so that CSV has a column `series`.
-
-    Attributes:
-        header: The first line of the file; "" for JSON.
-    """
-
-    def __init__(self, name: str, are_named: bool):
-        self._is_json = name.endswith((".jsonl", ".ndjson", ".json"))
-        self._are_named = are_named
-        names = [*["series"] * are_named, "event", "time", "value", "since", "size"]
-        self.header = "" if self._is_json else f"{','.join(names)}\n"
-
-    def text(self, alarm: Alarm) -> str:
-        """Return the line of an alarm."""
-        if self._is_json:
-            return json.dumps(alarm.to_json()) + "\n"
-        size = f"{alarm.size:.9g}" if alarm.size else ""
-        fields = [alarm.event, alarm.time, alarm.text, str(alarm.n_since), size]
-        return ",".join(quoted([*[alarm.series] * self._are_named, *fields])) + "\n"
+    def view(self, scored: ScoredRow) -> RowView:
+        """Return a row for those who watch the loop."""
+        if not scored.is_known:
+            return RowView(scored.value, *[math.nan] * 4)
+        low, high = scored.quantiles[self._low], scored.quantiles[self._high]
+        nats = scored.log_density if scored.is_scored else math.nan
+        return RowView(scored.value, scored.mean, low, high, nats)
 
 
 def find_columns(

@@ -13,15 +13,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from edgefold.runtime.arrays import Array
+from edgefold.runtime.loop.alarm import Alarm
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
-from edgefold.runtime.loop.sensor_rows import Alarm, SensorColumns, SensorRows
+from edgefold.runtime.loop.sensor_rows import SensorColumns, SensorRows
+from edgefold.runtime.loop.watcher import RowView
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.stream.stream import Stream
 
@@ -74,6 +78,10 @@ class LoopStream(ABC):
     def _answer(self, row: Row) -> str:
         """Predict a row and learn it; return the prediction's fields with commas between them."""
 
+    @abstractmethod
+    def view(self) -> RowView:
+        """Return the last processed row with its forecast, for those who watch the loop."""
+
 
 class PointStream(LoopStream):
     """Serves one sensor with any model but the general one, for which there is `SensorStream`.
@@ -89,8 +97,10 @@ class PointStream(LoopStream):
     def __init__(self, states: NamedStates, adapter: RowAdapter, anomaly_z: float):
         self._output = OutputColumns(states.stream.manifest, adapter, anomaly_z)
         super().__init__(states, adapter, self._output)
+        self._seen: tuple[Mapping[str, Any], Sequence[float]] = ({}, ())  # prediction, values
 
     def _answer(self, row: Row) -> str:
+        self._seen = {}, ()
         arrival, stream, columns = self.adapter.take(row), self._states.stream, self._output
         if arrival.x is None:  # too little history
             arrival.commit()
@@ -107,7 +117,11 @@ class PointStream(LoopStream):
         arrival.commit()
         score = columns.score(values, arrival.values)
         self.counters.add(score)
+        self._seen = values, arrival.values
         return columns.text(values, score)
+
+    def view(self) -> RowView:
+        return self._output.view(*self._seen)
 
 
 class SensorStream(LoopStream):
@@ -122,6 +136,7 @@ class SensorStream(LoopStream):
     def __init__(self, states: NamedStates, adapter: SensorRows, kind: SensorForecast):
         self._rows, self._output = adapter, SensorColumns(kind)
         super().__init__(states, adapter, self._output)
+        self._scored: ScoredRow | None = None
 
     def _answer(self, row: Row) -> str:
         counters = self.counters
@@ -135,7 +150,12 @@ class SensorStream(LoopStream):
             self.alarm = Alarm(
                 self.name, scored.event, time, text, scored.value, scored.n_since, scored.size
             )
+        self._scored = scored
         return self._output.text(scored)
+
+    def view(self) -> RowView:
+        assert self._scored is not None
+        return self._output.view(self._scored)
 
 
 def _stream_of(states: NamedStates, adapter: RowAdapter, anomaly_z: float) -> LoopStream:

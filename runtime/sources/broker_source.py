@@ -29,7 +29,7 @@ def open_mqtt(path: str, options: SourceOptions) -> MessageSource:
     journal = Journal(Path(f"{snapshot}.journal"), options.journal_bytes) if snapshot else None
     rows = MessageRows(options.keys, options.of_sensors)
     return MessageSource(
-        feed, rows, journal, max(1, options.window // 2), options.sync_s, options.stop
+        feed, rows, journal, max(1, options.window // 2), options.sync_s, options.stop, options.idle
     )
 
 
@@ -41,7 +41,7 @@ def open_jetstream(path: str, options: SourceOptions) -> MessageSource:
     """
     feed = JetStreamFeed(nats_address(path), options.tell)
     rows = MessageRows(options.keys, options.of_sensors)
-    return MessageSource(feed, rows, None, stop=options.stop)
+    return MessageSource(feed, rows, None, stop=options.stop, idle=options.idle)
 
 
 def client_name(snapshot: Path | None) -> str:

@@ -70,7 +70,7 @@ class _Ahead(io.RawIOBase):
 
 def open_input(path: str, options: SourceOptions) -> InputFile:
     """Open a file, a named pipe, or standard input for "-"; raise DataError if that fails."""
-    return InputFile(path, options.stop, options.snapshot is not None)
+    return InputFile(path, options.stop, options.snapshot is not None, options.idle)
 
 
 class InputFile(RowSource):
@@ -83,6 +83,7 @@ class InputFile(RowSource):
             b"" as at the end.
         whole_lines: Whether a file's last line without a line end is left to a later run, because
             it may still grow.
+        idle: Function that is called several times a second while a pipe is silent.
 
     Attributes:
         n_left: Number of bytes of a last line that was left to a later run.
@@ -91,10 +92,14 @@ class InputFile(RowSource):
     """
 
     def __init__(
-        self, path: str, stop: Callable[[], bool] = lambda: False, whole_lines: bool = False
+        self,
+        path: str,
+        stop: Callable[[], bool] = lambda: False,
+        whole_lines: bool = False,
+        idle: Callable[[], None] = lambda: None,
     ):
         self.name = "standard input" if path == "-" else path
-        self._stop = stop
+        self._stop, self._idle = stop, idle
         self._owned = path != "-"
         try:
             # A named pipe opens at once; `_fill` waits for its writer and can be stopped.
@@ -253,6 +258,7 @@ class InputFile(RowSource):
                     return False
                 if select.select([self._fd], [], [], min(left_s, WAKE_S))[0]:
                     break
+                self._idle()
         block = os.read(self._fd, FILE_BLOCK if self.seekable else PIPE_BLOCK)
         self._ended = not block
         self._buffer += block

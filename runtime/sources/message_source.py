@@ -42,6 +42,7 @@ class MessageSource(RowSource):
         group: The number of messages that are forced to the disk together.
         sync_s: Seconds after which a smaller group is forced to the disk.
         stop: Function that returns whether to stop.
+        idle: Function that is called while no message comes.
         clock: Function that returns a time in seconds that never goes back.
 
     Attributes:
@@ -60,11 +61,13 @@ class MessageSource(RowSource):
         group: int = 10,
         sync_s: float = 1.0,
         stop: Callable[[], bool] = lambda: False,
+        idle: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.name = feed.name
         self._feed, self._messages, self._journal = feed, rows, journal
-        self._group, self._sync_s, self._stop, self._clock = group, sync_s, stop, clock
+        self._group, self._sync_s, self._stop = group, sync_s, stop
+        self._idle, self._clock = idle, clock
         self._rows: CsvRows | None = None
         self._place: dict[str, Any] = {}  # of the snapshot from which this run resumes
         self._again: Iterator[tuple[int, bytes]] = iter(())  # the journal's messages
@@ -148,6 +151,7 @@ class MessageSource(RowSource):
                 self._commit()
             message = self._feed.take(min(WAKE_S, self._wait_s))
             if message is None:
+                self._idle()
                 continue
             self._n_open += 1
             if self._n_open == 1:

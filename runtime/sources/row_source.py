@@ -46,6 +46,7 @@ class SourceOptions:
         sync_s: Seconds after which messages are forced to the disk and acknowledged.
         journal_bytes: Size of each of the journal's two files.
         tell: Function that gets a sentence for the user while the source waits.
+        idle: Function that is called several times a second while the source waits for rows.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -56,6 +57,7 @@ class SourceOptions:
     sync_s: float = 1.0
     journal_bytes: int = FILE_BYTES
     tell: Callable[[str], None] = lambda sentence: None
+    idle: Callable[[], None] = lambda: None
 
 
 class RowSource(Protocol):

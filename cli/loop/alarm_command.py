@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from edgefold.cli.terminal import StatusLine, say
 
 if TYPE_CHECKING:
-    from edgefold.runtime.loop.sensor_rows import Alarm
+    from edgefold.runtime.loop.alarm import Alarm
 
 MOST_WAITING = 16
 """Number of alarms that wait while a command runs; the oldest are dropped if there are more."""

@@ -16,7 +16,10 @@ MOST_SENSORS = 64
 
 
 def source_options(
-    args: argparse.Namespace, stop: Callable[[], bool], of_sensors: bool
+    args: argparse.Namespace,
+    stop: Callable[[], bool],
+    of_sensors: bool,
+    idle: Callable[[], None],
 ) -> SourceOptions:
     """Return what the source must know; of messages for the general model, name their columns.
 
@@ -27,6 +30,7 @@ def source_options(
         args: The options of the command.
         stop: Function that returns whether to stop.
         of_sensors: Whether the bundle is the general model of sensors.
+        idle: Function that is called while the source waits for rows.
     """
     keys = keys_of(args.time, args.value, args.sequence)
     is_message = bool(prefix_of(args.input))
@@ -47,6 +51,7 @@ def source_options(
         args.sync,
         args.journal // 2,
         tell,
+        idle,
     )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.alarm_command import MOST_WAITING, AlarmCommand
+from edgefold.cli.loop.alarm_command import MOST_WAITING, AlarmCommand
 from edgefold.cli.main import main
-from edgefold.runtime.loop.sensor_rows import Alarm
+from edgefold.runtime.loop.alarm import Alarm
 
 Text = pytest.CaptureFixture[str]
 LONG_S = 60.0

@@ -10,12 +10,13 @@ from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.sensors import event_text, sensor_lines
 from edgefold.cli.text.streams import short, table
 from edgefold.runtime.loop.refused_alarm import FIRST, end_of_alarm, refused_alarm
+from edgefold.runtime.loop.watcher import LoopWatcher, Refusal
 from edgefold.runtime.rows.csv_fields import plain
 
 if TYPE_CHECKING:
-    from edgefold.cli.alarm_command import AlarmCommand
+    from edgefold.cli.loop.alarm_command import AlarmCommand
+    from edgefold.runtime.loop.alarm import Alarm
     from edgefold.runtime.loop.loop import PredictionLoop
-    from edgefold.runtime.loop.sensor_rows import Alarm
     from edgefold.runtime.sinks.output_file import OutputFile
     from edgefold.runtime.sources.row_source import RowSource
 
@@ -25,7 +26,7 @@ SHOWN_ALARMS = 20
 PROGRESS_S = 0.2
 
 
-class Progress:
+class Progress(LoopWatcher):
     """Shows a status line on stderr while the loop runs, and makes the summary at the end.
 
     Args:
@@ -48,7 +49,7 @@ class Progress:
         command: AlarmCommand | None = None,
     ):
         self._loop, self._source, self._output = loop, source, output
-        self._line = StatusLine(PROGRESS_S)
+        self._status = StatusLine(PROGRESS_S)
         self._start_s = time.monotonic()
         self._n_lines = self._n_bad = self._n_notes = 0
         self._lines_to_say: list[str] = []
@@ -71,7 +72,9 @@ class Progress:
         """
         return bool(self.lost) or self._loop.n_without_slot >= FIRST
 
-    def bad_row(self, name: str, line: int, reason: str) -> None:
+    wants_rows = False
+
+    def refused(self, name: str, line: int, reason: str, kind: Refusal) -> None:
         """Count a malformed row of sensor `name`, and report it if it is one of the first 20."""
         self._n_bad += 1
         self._last_bad[name] = f"line {line}: {reason}"
@@ -87,7 +90,7 @@ class Progress:
             self._lines_to_say.append(f"edgefold: {alarm}")
             self.tell()
 
-    def alarm_ended(self, name: str, line: int, n_refused: int) -> None:
+    def resumed(self, name: str, line: int, n_refused: int) -> None:
         """Report that a sensor's rows are learned again, if 20 or more were refused before them.
 
         Args:
@@ -98,7 +101,7 @@ class Progress:
         if end := end_of_alarm(n_refused, line, _whose(name)):
             self._lines_to_say.append(f"edgefold: {end}")
 
-    def row(self) -> None:
+    def line(self) -> None:
         """Count a line of the input, report gaps, seasons and full states, show the status line."""
         self._n_lines += 1
         if self._loop.full and not self._has_reported_full:
@@ -109,8 +112,11 @@ class Progress:
             self._report_alarms()
         if self._lines_to_say and self._loop.has_learned and self._loop.pace_is_known:
             self.tell()
-        if not self._line.is_due:
-            return
+        if self._status.is_due:
+            self._status.show(self.status())
+
+    def status(self) -> str:
+        """Return in a line how many rows have come, how fast, and how good the predictions are."""
         counters, lasted_s = self._loop.counters, time.monotonic() - self._start_s
         parts = [f"{counters.rows:,} rows", f"{self._n_lines / lasted_s:,.0f} rows/s"]
         if n_sensors := len(self._loop.sensors.named):
@@ -122,7 +128,7 @@ class Progress:
         parts.append(f"{anomalies}{counters.malformed:,} malformed")
         if share := self._source.progress():
             parts.append(share)
-        self._line.show("   ".join(parts))
+        return "   ".join(parts)
 
     def _note(self) -> None:
         """Report news of sensors: a gap, another time between rows, a season; only the first 20."""
@@ -144,7 +150,7 @@ class Progress:
             alarm = alarms.popleft()
             if self._command is not None:
                 self._command.give(alarm)
-            if not (self._prints_alarms or self._line.is_live):
+            if not (self._prints_alarms or self._status.is_live):
                 continue
             self._n_alarms += 1
             is_shown = self._n_alarms <= SHOWN_ALARMS or self._prints_alarms
@@ -169,7 +175,7 @@ class Progress:
     def tell(self) -> None:
         """Print the collected reports and empty their list.
 
-        `row` calls this only after a row was learned, because in a wrong file none ever is.
+        `line` calls this only after a row was learned, because in a wrong file none ever is.
         """
         self.clear()
         for line in self._lines_to_say:
@@ -177,7 +183,7 @@ class Progress:
         self._lines_to_say.clear()
 
     def clear(self) -> None:
-        self._line.clear()
+        self._status.clear()
 
     def summary(self, stopped: bool, snapshot: Path | None) -> str:
         """Return the lines on all rows since the first start, and on the files of this run."""

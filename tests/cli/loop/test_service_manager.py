@@ -1,0 +1,101 @@
+"""systemd hears that a loop is ready, lives and stops, and nothing while it hangs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgefold.cli.loop.service_manager import ServiceManager
+from tests.brokers import LIMIT_S
+
+
+def received(listener: socket.socket) -> list[str]:
+    """All datagrams that have come."""
+    listener.setblocking(False)
+    found = []
+    while True:
+        try:
+            found.append(listener.recv(4096).decode())
+        except BlockingIOError:
+            return found
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "n"))
+        yield listener
+
+
+def manager(tmp_path: Path, now: list[float], **more: str) -> ServiceManager:
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "n"), **more}
+    return ServiceManager(environment, lambda: "3 rows", lambda: now[0])
+
+
+def test_ready_is_sent_once_and_signs_of_life_four_times_in_a_limit(
+    tmp_path: Path, listener: socket.socket
+) -> None:
+    now = [0.0]
+    with manager(tmp_path, now, WATCHDOG_USEC="20000000", WATCHDOG_PID=str(os.getpid())) as it:
+        for _ in range(100):
+            it.line()
+        assert received(listener) == ["READY=1", "WATCHDOG=1", "STATUS=3 rows"]
+        now[0] = 4.9
+        it.idle()
+        assert received(listener) == []
+        now[0] = 5.0
+        it.idle()
+        assert received(listener) == ["WATCHDOG=1", "STATUS=3 rows"]
+    assert received(listener) == ["STOPPING=1"]
+
+
+def test_a_loop_that_hangs_sends_nothing(tmp_path: Path, listener: socket.socket) -> None:
+    now = [0.0]
+    with manager(tmp_path, now, WATCHDOG_USEC="1000000") as it:
+        it.line()
+        received(listener)
+        now[0] = 100.0  # no call comes
+        assert received(listener) == []
+
+
+@pytest.mark.parametrize("more", [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}])
+def test_without_a_watchdog_of_this_process_no_sign_of_life_is_sent(
+    tmp_path: Path, listener: socket.socket, more: dict[str, str]
+) -> None:
+    with manager(tmp_path, [0.0], **more) as it:
+        it.line()
+        assert received(listener) == ["READY=1", "STATUS=3 rows"]
+
+
+def test_without_systemd_and_with_one_that_is_gone_nothing_happens(tmp_path: Path) -> None:
+    for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
+        with ServiceManager(environment) as it:
+            it.line()
+
+
+def test_a_name_in_the_abstract_namespace_is_reached() -> None:
+    name = f"edgefold-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(f"\0{name}")
+        with ServiceManager({"NOTIFY_SOCKET": f"@{name}"}) as it:
+            it.idle()
+        assert received(listener)[0] == "READY=1"
+
+
+def test_a_run_reports_to_systemd(
+    tmp_path: Path, listener: socket.socket, series_bundle: Path, series_csv: Path
+) -> None:
+    words = [sys.executable, "-m", "edgefold.cli.main", "run", str(series_bundle)]
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "n"), "WATCHDOG_USEC": "9000000"}
+    subprocess.run(
+        [*words, "--input", str(series_csv)], env=environment, check=True, timeout=LIMIT_S
+    )
+    found = received(listener)
+    assert found[:2] == ["READY=1", "WATCHDOG=1"] and found[-1] == "STOPPING=1"
+    assert any(text.startswith("STATUS=1 rows") for text in found)
