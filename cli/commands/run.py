@@ -10,10 +10,11 @@ import argparse
 import math
 import os
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.loop.message_input import source_options
+from edgefold.cli.loop.message_input import source_options, tell
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.cli.options.bundle_options import (
@@ -25,6 +26,8 @@ from edgefold.cli.options.flags import options_of
 from edgefold.cli.options.loop_options import add_loop_arguments
 from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
+from edgefold.runtime.sinks.row_sink import sink_prefix_of
+from edgefold.runtime.sources.row_source import prefix_of
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         DONE when the input ended or a signal asked to stop, with everything on disk; REFUSED if at
         least the last 20 rows of a sensor were all refused, some of them in this run.
     """
-    if args.rotate and args.output in (None, "-"):
+    if args.rotate and (args.output in (None, "-") or sink_prefix_of(args.output)):
         args.usage_error("argument --rotate: name a file with --output; a pipe has no parts")
     if args.anomaly_z is not None and not (args.anomaly_z > 0 and math.isfinite(args.anomaly_z)):
         args.usage_error(f"argument --anomaly-z: {args.anomaly_z} is not a positive number")
@@ -77,6 +80,11 @@ def run(args: argparse.Namespace) -> int:
         from edgefold.runtime.loop.run_files import refuse_same_files, snapshot_lock
 
         refuse_same_files(args.input, args.output, args.snapshot, args.alarms)
+        if prefix_of(args.input):
+            from edgefold.runtime.brokers.own_messages import refuse_own_messages
+
+            outputs = ("--output", args.output), ("--alarms", args.alarms)
+            refuse_own_messages(args.input, outputs)
         with snapshot_lock(args.snapshot):
             return _run(args, stop)
 
@@ -124,8 +132,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.watcher import Watchers
     from edgefold.runtime.predictions import SensorForecast
-    from edgefold.runtime.sinks.output_file import OutputFile
-    from edgefold.runtime.sources.row_source import open_row_source, prefix_of
+    from edgefold.runtime.sinks.row_sink import SinkOptions, open_row_sink
+    from edgefold.runtime.sources.row_source import open_row_source
 
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)
@@ -160,18 +168,19 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
-        output = OutputFile(args.output, stop, args.rotate)
-        alarms = OutputFile(args.alarms, stop, option="--alarms")
+        to = SinkOptions(stop, args.rotate, "--output", args.snapshot, tell, watchers.idle)
+        output = open_row_sink(args.output, to)
+        alarms = open_row_sink(args.alarms, replace(to, rotation=None, option="--alarms"))
         loop = PredictionLoop(
             stream, adapters, source, output, args.snapshot, options, columns, alarms
         )
         keeps = stream.manifest.keeps
-        command = None
+        delivery = None
         if args.on_alarm:
-            from edgefold.cli.loop.alarm_command import AlarmCommand
+            from edgefold.cli.loop.alarm_delivery import AlarmDelivery
 
-            command = opened.enter_context(AlarmCommand(args.on_alarm))
-        progress = Progress(loop, source, output, keeps, args.print_alarms, command)
+            delivery = opened.enter_context(AlarmDelivery(args.on_alarm))
+        progress = Progress(loop, source, output, keeps, args.print_alarms, delivery)
         watchers.add(progress)
         watchers.add(opened.enter_context(ServiceManager(os.environ, progress.status)))
         try:
@@ -276,7 +285,6 @@ def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     """
     from edgefold.runtime import DataError
     from edgefold.runtime.loop.sensor_rows import SensorRows
-    from edgefold.runtime.sources.row_source import prefix_of
 
     first = adapters[0]
     if not isinstance(first, SensorRows):

@@ -14,10 +14,10 @@ from edgefold.runtime.loop.watcher import LoopWatcher, Refusal
 from edgefold.runtime.rows.csv_fields import plain
 
 if TYPE_CHECKING:
-    from edgefold.cli.loop.alarm_command import AlarmCommand
+    from edgefold.cli.loop.alarm_delivery import AlarmDelivery
     from edgefold.runtime.loop.alarm import Alarm
     from edgefold.runtime.loop.loop import PredictionLoop
-    from edgefold.runtime.sinks.output_file import OutputFile
+    from edgefold.runtime.sinks.row_sink import RowSink
     from edgefold.runtime.sources.row_source import RowSource
 
 SHOWN_BAD_ROWS = 20
@@ -36,17 +36,17 @@ class Progress(LoopWatcher):
         keeps: Words on which points a full state keeps.
         prints_alarms: Whether each alarm is printed. Otherwise alarms are printed on a terminal
             only, and of a file no more than the first `SHOWN_ALARMS`.
-        command: The command that runs for each alarm; None for none.
+        delivery: Delivers each alarm; None delivers none.
     """
 
     def __init__(
         self,
         loop: PredictionLoop,
         source: RowSource,
-        output: OutputFile,
+        output: RowSink,
         keeps: str,
         prints_alarms: bool = False,
-        command: AlarmCommand | None = None,
+        delivery: AlarmDelivery | None = None,
     ):
         self._loop, self._source, self._output = loop, source, output
         self._status = StatusLine(PROGRESS_S)
@@ -55,7 +55,7 @@ class Progress(LoopWatcher):
         self._lines_to_say: list[str] = []
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
         self._prints_alarms, self._n_alarms = prints_alarms, 0
-        self._command = command
+        self._delivery = delivery
         self._keeps, self._has_reported_full = keeps, False
 
     @property
@@ -148,8 +148,8 @@ class Progress(LoopWatcher):
         alarms = self._loop.sensors.alarms
         while alarms:
             alarm = alarms.popleft()
-            if self._command is not None:
-                self._command.give(alarm)
+            if self._delivery is not None:
+                self._delivery.give(alarm)
             if not (self._prints_alarms or self._status.is_live):
                 continue
             self._n_alarms += 1
@@ -213,8 +213,8 @@ class Progress(LoopWatcher):
                 f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
                 f"--streams {len(self._loop.sensors.all)}"
             )
-        if self._command is not None:
-            lines.append(f"on alarm      {self._command.summary}")
+        if self._delivery is not None:
+            lines.append(f"on alarm      {self._delivery.summary}")
         if lost := self.lost:
             lines.append(self._warning(lost))
         if self._loop.n_without_slot >= FIRST:

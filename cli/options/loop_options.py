@@ -20,6 +20,7 @@ from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.sources.journal import FILE_BYTES
 
 if TYPE_CHECKING:
+    from edgefold.cli.loop.alarm_delivery import AlarmAction
     from edgefold.runtime.sinks.rotation import Rotation
 
 
@@ -185,7 +186,12 @@ def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options on where predictions are written, and on alarms in them."""
     output = parser.add_argument_group("output")
-    output.add_argument("--output", metavar="CSV", help="predictions to write, or - for stdout")
+    output.add_argument(
+        "--output",
+        metavar="CSV|URL",
+        help="predictions to write, or - for stdout; mqtt://HOST/TOPIC and nats://HOST/SUBJECT "
+        "publish each row as JSON under TOPIC/SERIES, at least once",
+    )
     output.add_argument(
         "--rotate",
         type=rotation,
@@ -214,20 +220,22 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--alarms",
-        metavar="FILE",
+        metavar="FILE|URL",
         help="of the general model of sensors: a file for the alarms alone, CSV, or JSON lines if "
-        "its name ends in .jsonl, .ndjson or .json; it is resumed with the snapshot as --output is",
+        "its name ends in .jsonl, .ndjson or .json, or a topic as for --output; it is resumed with "
+        "the snapshot as --output is",
     )
     output.add_argument(
         "--on-alarm",
-        type=alarm_command,
-        metavar="COMMAND",
+        type=alarm_action,
+        metavar="COMMAND|URL",
         help="of the general model of sensors: a command to run in the background for each alarm, "
         "one at a time and for 60 s at most. It gets the alarm on stdin as JSON with the keys "
         "series, event, time, value, since and size, and in the variables EDGEFOLD_EVENT, _TIME, "
         "_VALUE and _SERIES. It is split into words and started without a shell, so write "
-        "\"sh -c '...'\" where you need one. The newest 16 alarms wait for it, older ones are "
-        "dropped and counted",
+        "\"sh -c '...'\" where you need one. https://... is a webhook, to which the JSON is "
+        "posted, up to four times until it is taken. The newest 16 alarms wait for it, older ones "
+        "are dropped and counted",
     )
 
 
@@ -248,8 +256,12 @@ def rotation(text: str) -> Rotation:
     return Rotation(None if text == "day" else byte_size(text))
 
 
-def alarm_command(text: str) -> list[str]:
-    """Read the command that runs for each alarm as its words, for argparse."""
-    from edgefold.cli.loop.alarm_command import command_words
+def alarm_action(text: str) -> AlarmAction:
+    """Read what is done for each alarm, a command or the address of a webhook, for argparse."""
+    if text.startswith(("http://", "https://")):
+        from edgefold.cli.loop.alarm_webhook import AlarmWebhook
 
-    return command_words(text)
+        return AlarmWebhook(text)
+    from edgefold.cli.loop.alarm_command import AlarmCommand, command_words
+
+    return AlarmCommand(command_words(text))

@@ -46,15 +46,15 @@ class AlarmLines:
     """Writes alarms as lines of a file, JSON or CSV.
 
     Args:
-        name: The file's name; if it ends in .jsonl, .ndjson or .json, the lines are JSON objects.
+        is_json: Whether the lines are JSON objects.
         are_named: Whether rows name their sensor, so that CSV has a column `series`.
 
     Attributes:
         header: The first line of the file; "" for JSON.
     """
 
-    def __init__(self, name: str, are_named: bool):
-        self._is_json = name.endswith((".jsonl", ".ndjson", ".json"))
+    def __init__(self, is_json: bool, are_named: bool):
+        self._is_json = is_json
         self._are_named = are_named
         names = [*["series"] * are_named, "event", "time", "value", "since", "size"]
         self.header = "" if self._is_json else f"{','.join(names)}\n"

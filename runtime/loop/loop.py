@@ -41,6 +41,7 @@ from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sinks.output_file import OutputFile, explain_existing
+from edgefold.runtime.sinks.row_sink import RowSink
 from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.stream import Stream
 
@@ -100,11 +101,11 @@ class PredictionLoop:
         stream: Stream,
         adapters: Sequence[RowAdapter],
         source: RowSource,
-        output: OutputFile,
+        output: RowSink,
         snapshot: Path | None,
         options: LoopOptions,
         columns: Columns | None = None,
-        alarms: OutputFile | None = None,
+        alarms: RowSink | None = None,
     ):
         self._source, self._output, self._options = source, output, options
         self._columns = adapters[0].columns if columns is None else columns
@@ -112,7 +113,7 @@ class PredictionLoop:
         settings = {"anomaly_z": options.anomaly_z, **adapters[0].settings}
         self._snapshot = LoopSnapshot(snapshot, stream, self.sensors, self._columns, settings)
         self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms
-        self._alarm_lines = AlarmLines(self._alarms.name, self.sensors.are_named)
+        self._alarm_lines = AlarmLines(self._alarms.is_json, self.sensors.are_named)
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
         self._begun = False
         self.resumed = False

@@ -25,6 +25,7 @@ from edgefold.runtime.errors import OutputError
 from edgefold.runtime.files import require_stdout, sync, try_lock
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.sinks.rotation import Rotation, finished_parts, lasting_name
+from edgefold.runtime.sinks.row_sink import RowSink, SinkOptions
 from edgefold.runtime.sources.read_bytes import SEAM_BYTES
 
 FILE_BLOCK = 65536
@@ -33,7 +34,12 @@ GRACE_S = 1.0
 """After a stop, a reader of the output may pause for so many seconds before rows are given up."""
 
 
-class OutputFile:
+def open_output(path: str | None, options: SinkOptions) -> OutputFile:
+    """Open a file, a pipe, standard output for "-", or nothing for None, as an output."""
+    return OutputFile(path, options.stop, options.rotation, options.option)
+
+
+class OutputFile(RowSink):
     """Writes rows of text to a file, a pipe or standard output, or nowhere.
 
     Nothing is created before `begin` or `resume`.
@@ -47,6 +53,7 @@ class OutputFile:
 
     Attributes:
         name: The output's name, for messages.
+        is_json: Whether rows of alarms are JSON objects, as the end of its name says.
         n_finished: Number of files that this run has finished.
         n_removed: Number of lines that `resume` removed, which an earlier run wrote after its last
             snapshot.
@@ -63,6 +70,7 @@ class OutputFile:
         option: str = "--output",
     ):
         self.name = "standard output" if path == "-" else str(path)
+        self.is_json = self.name.endswith((".jsonl", ".ndjson", ".json"))
         self._path = path
         self._stop = stop
         self._rotation, self._option = rotation, option

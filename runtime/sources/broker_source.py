@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.brokers.mqtt_connection import mqtt_address
 from edgefold.runtime.brokers.nats_connection import nats_address
-from edgefold.runtime.hashing import sha256
 from edgefold.runtime.sources.jetstream_feed import JetStreamFeed
 from edgefold.runtime.sources.journal import Journal
 from edgefold.runtime.sources.message_rows import MessageRows
@@ -42,14 +41,3 @@ def open_jetstream(path: str, options: SourceOptions) -> MessageSource:
     feed = JetStreamFeed(nats_address(path), options.tell)
     rows = MessageRows(options.keys, options.of_sensors)
     return MessageSource(feed, rows, None, stop=options.stop, idle=options.idle)
-
-
-def client_name(snapshot: Path | None) -> str:
-    """Return the name of a client: always the same for one snapshot of one machine, else a new one.
-
-    A broker keeps a session by this name, so two loops must not share it.
-    """
-    if snapshot is None:
-        return f"edgefold-{os.urandom(6).hex()}"
-    place = f"{os.uname().nodename}:{os.path.realpath(snapshot)}"
-    return f"edgefold-{sha256(place.encode()).hexdigest()[:12]}"

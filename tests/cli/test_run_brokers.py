@@ -133,8 +133,9 @@ def test_rows_of_mqtt_are_learned_as_those_of_a_file_whoever_is_killed(tmp_path:
 
 
 def test_a_message_that_comes_again_is_known_by_its_numbers(tmp_path: Path) -> None:
-    messages = [("a", {"boot": 1, "n": n, "value": n % 3}) for n in range(30)]
-    again = [*messages[:20], *messages[5:], ("a", {"boot": 2, "n": 0, "value": 1})]
+    messages = [("a", {"boot": 1, "n": n, "time": 2e8 + n, "value": n % 3}) for n in range(30)]
+    restarted = {"boot": 2, "n": 0, "time": 2e8 + 30, "value": 1}
+    again = [*messages[:20], *messages[5:], ("a", restarted)]
     with mosquitto(tmp_path, "log_type all") as broker:
         loop = Loop(tmp_path, f"mqtt://127.0.0.1:{broker.port}/a", "--sequence", "boot,n")
         subscribed(tmp_path)
@@ -220,3 +221,80 @@ def test_numbers_that_identify_messages_need_a_broker(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["run", "sensors", "--input", "-", "--sequence", "n"])
     assert "--sequence" in capsys.readouterr().err
+
+
+def test_rows_and_alarms_are_published_and_the_state_waits_for_the_broker(tmp_path: Path) -> None:
+    from paho.mqtt.client import Client, MQTTv5
+    from paho.mqtt.enums import CallbackAPIVersion
+
+    lines = [f"{i},{20 + 5 * math.sin(i / 7):.2f}" for i in range(200)]
+    lines[150] = "150,400"
+    source = tmp_path / "rows.csv"
+    source.write_text("\n".join(["time,value", *lines]) + "\n")
+    heard: list[tuple[str, dict[str, Any], Any]] = []
+    with mosquitto(tmp_path, "log_type all", "max_queued_messages 10000") as broker:
+        listener = Client(CallbackAPIVersion.VERSION2, client_id="listener", protocol=MQTTv5)
+        listener.on_message = lambda client, data, message: heard.append(
+            (message.topic, json.loads(message.payload), message.properties)
+        )
+        listener.connect("127.0.0.1", broker.port)
+        listener.subscribe("out/#", 1)
+        listener.loop_start()
+        until(lambda: "Sending SUBACK to listener" in (tmp_path / "mosquitto.log").read_text(), "")
+        url = f"mqtt://127.0.0.1:{broker.port}/out"
+        words = ["run", "sensors", "--input", str(source), "--snapshot", str(tmp_path / "s.npz")]
+        assert main([*words, "--output", f"{url}/rows", "--alarms", f"{url}/alarms"]) == 0
+        until(lambda: len(heard) >= 201, "all messages")
+        listener.disconnect()
+        listener.loop_stop()
+    published = [row for topic, row, _ in heard if topic == "out/rows"]
+    alarms = [(row, properties) for topic, row, properties in heard if topic == "out/alarms"]
+    assert [row["value"] for row in published] == [float(line.split(",")[1]) for line in lines]
+    assert published[100]["mean"] == pytest.approx(published[100]["value"], abs=5)
+    (alarm, properties) = alarms[0]
+    assert (alarm["time"], alarm["value"], alarm["event"]) == ("150", 400, "value")
+    assert properties.UserProperty == [("key", "150 value")]
+
+
+def test_rows_are_published_into_a_log_once_though_they_are_sent_again(tmp_path: Path) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text("time,value\n" + "".join(f"{i},{i % 7}\n" for i in range(60)))
+
+    async def found() -> list[dict[str, Any]]:
+        import nats
+
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        info = await client.jsm().stream_info("out")
+        rows = []
+        for number in range(1, info.state.last_seq + 1):
+            message = await client.jsm().get_msg("out", number)
+            rows.append(json.loads(message.data))
+        await client.close()
+        return rows
+
+    async def prepare() -> None:
+        import nats
+
+        client = await nats.connect(f"nats://127.0.0.1:{server.port}")
+        await client.jetstream().add_stream(name="out", subjects=["out.>"])
+        await client.close()
+
+    with nats_server(tmp_path) as server:
+        asyncio.run(prepare())
+        url = f"nats://127.0.0.1:{server.port}/out.rows"
+        words = ["run", "sensors", "--input", str(source), "--output", url]
+        assert main(words) == 0
+        assert main(words) == 0  # without a snapshot everything is sent again
+        rows = asyncio.run(found())
+    assert [row["time"] for row in rows] == [str(i) for i in range(60)]
+
+
+def test_an_output_without_a_log_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text("time,value\n" + "".join(f"{i},{i % 7}\n" for i in range(60)))
+    with nats_server(tmp_path) as server:
+        url = f"nats://127.0.0.1:{server.port}/out.rows"
+        assert main(["run", "sensors", "--input", str(source), "--output", url]) == 1
+    assert "has no stream that takes these subjects" in capsys.readouterr().err

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.loop.alarm_command import MOST_WAITING, AlarmCommand
+from edgefold.cli.loop.alarm_command import AlarmCommand
+from edgefold.cli.loop.alarm_delivery import MOST_WAITING, AlarmDelivery
 from edgefold.cli.main import main
 from edgefold.runtime.loop.alarm import Alarm
 
@@ -53,7 +54,7 @@ def children() -> set[str]:
 
 def test_a_command_gets_the_alarm_as_json_and_in_variables(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    with AlarmCommand([*script(tmp_path, KEEP), str(kept)], grace_s=LONG_S) as command:
+    with AlarmDelivery(AlarmCommand([*script(tmp_path, KEEP), str(kept)]), LONG_S) as command:
         command.give(Alarm('roof "a"', "drift", "2024-01-01", "20,5\0", 20.5, 42, -3.25))
         command.give(alarm(value=math.nan))
     first, variables, second, _ = kept.read_text().splitlines()
@@ -75,7 +76,7 @@ def test_the_newest_alarms_wait_and_others_are_dropped(tmp_path: Path) -> None:
         f"while not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
         f"open({str(kept)!r}, 'a').write(json.load(sys.stdin)['time'] + '\\n')\n"
     )
-    with AlarmCommand(script(tmp_path, code), grace_s=LONG_S) as command:
+    with AlarmDelivery(AlarmCommand(script(tmp_path, code)), LONG_S) as command:
         command.give(alarm("first"))
         until(begun.exists)
         for n in range(MOST_WAITING + 5):
@@ -98,7 +99,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(
         "time.sleep(600)\n"
     )
     before = children()
-    with AlarmCommand(script(tmp_path, code), limit_s=1.0, grace_s=LONG_S) as command:
+    with AlarmDelivery(AlarmCommand(script(tmp_path, code), 1.0), LONG_S) as command:
         command.give(alarm())
     assert command.n_failed == 1 and "it took 1 s" in capsys.readouterr().err
     assert children() <= before  # no zombie
@@ -114,18 +115,18 @@ def is_dead(file: Path) -> bool:
 def test_the_end_waits_for_a_moment_only_and_leaves_nothing(tmp_path: Path) -> None:
     begun, before = tmp_path / "begun", children()
     code = f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(600)\n"
-    with AlarmCommand(script(tmp_path, code), grace_s=0.0) as command:
+    with AlarmDelivery(AlarmCommand(script(tmp_path, code)), 0.0) as command:
         command.give(alarm())
         until(begun.exists)
         command.give(alarm())
-    assert (command.n_run, command.n_failed, command.n_dropped) == (1, 1, 1)
+    assert (command.n_begun, command.n_failed, command.n_dropped) == (1, 1, 1)
     assert children() <= before
     assert "on-alarm" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_failures_are_reported_at_a_bounded_rate(tmp_path: Path, capsys: Text) -> None:
     gone = script(tmp_path, "raise SystemExit(3)")
-    with AlarmCommand(gone, grace_s=LONG_S) as command:
+    with AlarmDelivery(AlarmCommand(gone), LONG_S) as command:
         for n in range(12):
             command.give(alarm())
             until(lambda n=n: command.n_failed > n)  # type: ignore[misc]
@@ -135,9 +136,9 @@ def test_failures_are_reported_at_a_bounded_rate(tmp_path: Path, capsys: Text) -
 
 
 def test_a_command_that_went_away_is_a_failure(tmp_path: Path, capsys: Text) -> None:
-    with AlarmCommand([str(tmp_path / "none")]) as command:
+    with AlarmDelivery(AlarmCommand([str(tmp_path / "none")])) as command:
         command.give(alarm())
-    assert command.n_run == 0 and command.n_failed == 1
+    assert (command.n_begun, command.n_failed) == (1, 1)
     assert "did not start" in capsys.readouterr().err
 
 
