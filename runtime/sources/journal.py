@@ -244,9 +244,11 @@ class Journal:
         """Return whether a snapshot should be written soon, to make room.
 
         It is True from the middle of a file on, while the other one holds records that are needed.
+        The group that `sync` writes next counts, since it may be larger than the rest of the file.
         """
         file, other = self._files[self._turn], self._files[1 - self._turn]
-        return 2 * file.end >= file.n_bytes and other.last > self._released
+        end = file.end + (_padded(HEAD.size + len(self._buffer)) if self._buffer else 0)
+        return 2 * end >= file.n_bytes and other.last > self._released
 
     @property
     def n_unsynced(self) -> int:

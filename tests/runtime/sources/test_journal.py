@@ -67,6 +67,13 @@ def test_records_longer_than_a_block_are_kept(tmp_path: Path) -> None:
     assert numbers == [*range(journal._released + 1, 21)]
 
 
+def test_a_group_that_waits_counts_when_room_is_asked_for(tmp_path: Path) -> None:
+    """Ten records of 60,000 bytes are larger than a file of the smallest size."""
+    journal = opened(tmp_path / "j")
+    fill(journal, 25, group=10, size=60_000)
+    assert journal.last == 25
+
+
 def test_what_was_not_synced_is_lost_and_nothing_else(tmp_path: Path) -> None:
     journal = opened(tmp_path / "j")
     fill(journal, 7)
