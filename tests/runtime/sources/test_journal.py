@@ -141,6 +141,16 @@ def test_an_older_snapshot_than_the_journal_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "j", journal.identity, 3)
 
 
+def test_records_released_without_a_snapshot_are_not_missed(tmp_path: Path) -> None:
+    """Messages without a row are released, and the first snapshot is written with the first row."""
+    journal = opened(tmp_path / "j")
+    fill(journal, 300, group=1)
+    again = opened(tmp_path / "j")
+    first, *_, last = (number for number, _ in again.records())
+    assert first > 1 and last == 300
+    assert again.identity == journal.identity and again.append(b"next") == 301
+
+
 def test_a_journal_that_was_removed_begins_behind_the_snapshot(tmp_path: Path) -> None:
     journal = opened(tmp_path / "j")
     fill(journal, 30)
