@@ -5,7 +5,9 @@
 
 A row is known if its time is not later than that of its sensor's newest row. This holds from such
 an event on, and ends for a sensor with its first later row, since rows of one sensor come in
-order. It also ends after an hour, because the sensor's clock may have been set back meanwhile.
+order. It also ends after an hour, because the sensor's clock may have been set back meanwhile. The
+snapshot keeps for which sensors it holds (`pending`): a run that is killed among such rows goes on
+among them.
 """
 
 from __future__ import annotations
@@ -43,6 +45,11 @@ class KnownRows:
         """
         self._newest = dict(newest)
         self._until_s = self._clock() + limit_s
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Return the names of the sensors whose next row may be known."""
+        return tuple(self._newest) if self._clock() < self._until_s else ()
 
     def skips(self, name: str, time: float) -> bool:
         """Return whether a row was learned before; such a row is counted.

@@ -32,7 +32,7 @@ from edgefold.runtime.errors import (
 from edgefold.runtime.loop.alarm import AlarmLines
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.known_rows import KnownRows
+from edgefold.runtime.loop.known_rows import LIMIT_S, KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
 from edgefold.runtime.loop.streams import LoopStream, LoopStreams
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
@@ -365,7 +365,8 @@ class PredictionLoop:
         layout = self._source.layout
         assert layout is not None
         alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
-        self._snapshot.write(layout, self.unassigned, self._source.mark(), output, alarms)
+        mark, known = self._source.mark(), self.known.pending
+        self._snapshot.write(layout, self.unassigned, mark, output, alarms, known)
         self._source.kept()
         self._watcher.saved()
 
@@ -392,6 +393,9 @@ class PredictionLoop:
                 self.unassigned = record.counters
             source.resume(record.input, self._options.next_file)
             self._layout = layout
+            times = self.sensors.newest_times
+            again = {name: times[name] for name in record.known if name in times}
+            self.known.expect(again, LIMIT_S if source.is_live else math.inf)
             if "head" not in record.input and not source.is_live:  # a file after a pipe
                 self.unassigned.lines = int(bool(layout.header))
                 self.known.expect(self.sensors.newest_times, math.inf)

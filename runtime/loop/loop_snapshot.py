@@ -68,6 +68,7 @@ class LoopSnapshot:
         source: dict[str, Any],
         output: dict[str, Any],
         alarms: dict[str, Any] | None,
+        known: tuple[str, ...] = (),
     ) -> None:
         """Replace the snapshot by one of the present state; do nothing without a file.
 
@@ -77,6 +78,7 @@ class LoopSnapshot:
             source: The mark (place as JSON) in the input.
             output: The mark in the output.
             alarms: The mark in the file of alarms; None without one.
+            known: Names of the sensors whose next rows may come again.
 
         Raises:
             SnapshotError: The file system refused; the snapshot before is intact.
@@ -95,6 +97,7 @@ class LoopSnapshot:
             tuple(sensor.counters for sensor in named),
             self._columns.form,
             alarms,
+            known,
         )
         self._stream.save(self.path, {RECORD: record.to_array(), **sensors.arrays()})
 

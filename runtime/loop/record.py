@@ -51,6 +51,8 @@ class LoopRecord:
         table: The columns that were found from the input's first lines; None if they were given.
         alarms: The mark (place as JSON) up to which the file of alarms was written; None without
             such a file.
+        known: Names of the sensors whose next rows may come again
+            (`edgefold.runtime.loop.known_rows`).
     """
 
     settings: Json
@@ -62,6 +64,7 @@ class LoopRecord:
     sensors: tuple[Counters, ...] = ()
     table: Json | None = None
     alarms: Json | None = None
+    known: tuple[str, ...] = ()
 
     def to_array(self) -> Array:
         """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
@@ -72,6 +75,8 @@ class LoopRecord:
             del form["table"]
         if self.alarms is None:
             del form["alarms"]
+        if not self.known:
+            del form["known"]
         return np.frombuffer(json.dumps(form).encode(), np.uint8)
 
 
@@ -106,9 +111,10 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         counters = _counters(form["counters"], n_errors)
         table = _object(form["table"]) if "table" in form else None
         alarms = _mark(_object(form["alarms"])) if "alarms" in form else None
+        known = tuple(_text(name) for name in _sequence(form.get("known", [])))
         layout = _layout(form, columns)
         return LoopRecord(
-            settings, found, layout, _mark(output), counters, names, sensors, table, alarms
+            settings, found, layout, _mark(output), counters, names, sensors, table, alarms, known
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

@@ -32,8 +32,9 @@ from edgefold.runtime.stream.stream import Stream
 LIMIT = "the loop has {n} streams already ({names}); fix the name, or allow more with --streams"
 MOST_NOTES = 100
 """At most this many notes wait to be read; older ones are dropped."""
-RECORD_BYTES = 2048
-"""A sensor's name, of up to 100 characters, and its counts take at most so many bytes as JSON."""
+RECORD_BYTES = 3072
+"""A sensor's name of up to 100 characters, which may stand in two lists, and its counts take at
+most so many bytes as JSON."""
 
 
 class LoopStream(ABC):

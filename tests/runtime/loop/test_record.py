@@ -107,6 +107,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         ("a", "b"),
         (counters, Counters(squared_error=[0.0])),
         alarms=OUTPUT,
+        known=("b",),
     )
     assert read_record(record.to_array(), PointColumns(2, 1), 1) == record
 
