@@ -5,6 +5,9 @@ A mark is a place in the output as a JSON object, which the snapshot keeps. A fi
 the next run can continue, and no snapshot needs a part that is finished:
 
     file to the disk ──> snapshot: next part, empty, its first rows ──> file renamed ──> next file
+
+A new file gets its header and these rows as a whole: a power cut leaves it empty or with all of
+them. So a run that finds other bytes there knows that the file is not its own.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.files import require_stdout, sync, try_lock
+from edgefold.runtime.files import require_stdout, sync, try_lock, write_atomic
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.sinks.rotation import Rotation, finished_parts, lasting_name
 from edgefold.runtime.sinks.row_sink import RowSink, SinkOptions
@@ -120,8 +123,7 @@ class OutputFile(RowSink):
         if self._rotation is not None and not force and (parts := self._parts()):
             raise OutputError(explain_existing(str(parts[0])))
         self._header = header.encode()
-        self._create(force)
-        self.write(header)
+        self._create(header, force)
 
     def _parts(self) -> list[Path]:
         try:
@@ -129,7 +131,8 @@ class OutputFile(RowSink):
         except OSError as error:
             raise self._error(error) from error
 
-    def _create(self, force: bool) -> None:
+    def _create(self, start: str, force: bool = False) -> None:
+        """Create the file with its first lines; only write them where it is no regular file."""
         self._length = 0
         place = self._path
         if self._rotation is not None:
@@ -142,6 +145,7 @@ class OutputFile(RowSink):
         if place == "-":
             require_stdout()
             self._fd = sys.stdout.fileno()
+            self.write(start)
             return
         create = os.O_CREAT | (0 if force else os.O_EXCL)
         try:
@@ -151,12 +155,26 @@ class OutputFile(RowSink):
                 self._fd = os.open(place, os.O_WRONLY | create, 0o666)
             if stat.S_ISREG(os.fstat(self._fd).st_mode):
                 self._lock()
-                os.ftruncate(self._fd, 0)
-                _sync_folder(place)
+                if force:  # the folder may be one in which this user can make no file
+                    os.ftruncate(self._fd, 0)
+                    _sync_folder(place)
+                else:
+                    self._put(place, start)
+                    start = ""
         except FileExistsError:
             raise OutputError(explain_existing(self.name)) from None
         except OSError as error:
             raise self._error(error) from error
+        self.write(start)
+
+    def _put(self, place: str, start: str) -> None:
+        """Replace the open file by one that holds its first lines and is on the disk."""
+        write_atomic(Path(place), start.encode())
+        handle = os.open(place, os.O_RDWR)
+        os.close(self._fd)
+        self._fd = handle
+        self._lock()
+        self._length = os.lseek(self._fd, 0, os.SEEK_END)
 
     def _open_special(self) -> int:
         """Open a device or a named pipe, and return its number; wait until the pipe has a reader.
@@ -195,8 +213,7 @@ class OutputFile(RowSink):
             )
         self._header = header.encode()
         if "length" not in mark:
-            self._create(force=False)
-            self.write(header if is_new else "")
+            self._create(header if is_new else "")
             return
         self._part, self._day, self._ahead = mark["part"], mark["day"], mark.get("ahead")
         try:
@@ -205,19 +222,17 @@ class OutputFile(RowSink):
             if mark["length"] or self.exists:
                 self._continue(mark)
             else:
-                self._create(force=False)
+                self._create(header + mark.get("first", ""))
         except FileNotFoundError:
             raise OutputError(self._gone(mark)) from None
         except OSError as error:
             raise self._error(error) from error
-        if not mark["length"]:
-            self.write(header + mark.get("first", ""))
 
     def _continue(self, mark: dict[str, Any]) -> None:
         """Open the file and cut it to the length that a mark of it (see `sync`) states.
 
-        The length 0 belongs to a file that an interrupted run was about to begin. Its header and
-        first rows, if the file holds them, are cut off.
+        The length 0 belongs to a file that an interrupted run was about to begin; it gets its
+        header and first rows again.
 
         Raises:
             OutputError: The file is not the one of the mark, or another run writes it.
@@ -234,6 +249,9 @@ class OutputFile(RowSink):
                 f"{'Put it back' if length else 'Move it away'}, or start over with --force."
             )
         self.n_removed = _lines_behind(self._fd, length)
+        if not length:
+            self._put(self.name, start.decode())
+            return
         os.ftruncate(self._fd, length)
         os.lseek(self._fd, length, os.SEEK_SET)
         self._length = length
@@ -281,8 +299,8 @@ class OutputFile(RowSink):
             raise self._error(error) from error
         os.close(self._fd)
         self._fd, self._part, self._day, self._ahead = -1, mark["part"], mark["day"], mark["ahead"]
-        self._create(force=False)
-        self.write(self._header.decode() + text, day)
+        self._create(self._header.decode() + text)
+        self.write("", day)
         self.n_finished += 1
 
     def _finish(self, mark: dict[str, Any]) -> None:

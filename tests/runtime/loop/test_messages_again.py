@@ -49,7 +49,10 @@ class Learner:
 
     def __init__(self) -> None:
         self.manifest = SimpleNamespace(
-            prediction=Gaussian(), prediction_tensors=Gaussian().tensors(1), n_outputs=1, is_filter=False
+            prediction=Gaussian(),
+            prediction_tensors=Gaussian().tensors(1),
+            n_outputs=1,
+            is_filter=False,
         )
         self.times: list[float] = []
         self.room = None
