@@ -14,6 +14,8 @@ from attack.kinds.crash_states.broker import Script
 Random = np.random.Generator
 START_S = 1_764_280_000
 """Some hours before a midnight (UTC), so that days turn within the messages."""
+N_WARM = 130
+"""So many messages before the cut ones let a sensor give alarms, which it does after 60 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,26 @@ class Plan:
         return name if self.has_folders else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Says how messages are made.
+
+    Attributes:
+        numbering: How a message that comes again is known: by its "time", by a "sequence", or by a
+            sequence where the time is that of receipt, "received".
+        n_warm: The number of small messages before the others.
+        n_first_bad: The number of messages at the beginning that give no row.
+        bad_share: The share of such messages later.
+        pad: The most bytes of a message, roughly.
+    """
+
+    numbering: str
+    n_warm: int
+    n_first_bad: int
+    bad_share: float
+    pad: int
+
+
 def draw_plan(random: Random) -> Plan:
     """Draw one run."""
     n = int(random.integers(20, 61))
@@ -78,13 +100,21 @@ def draw_plan(random: Random) -> Plan:
     words += ["--rotate", rotation] * bool(rotation)
     numbering = str(random.choice(["time", "time", "sequence", "received"]))
     words += ["--sequence", "count"] * (numbering != "time")
-    bad_share = float(random.choice([0.0, 0.0, 0.15]))
-    n_first_bad = int(random.choice([0, 0, 0, 2, 14]))
-    messages = _messages(random, n, numbering, bad_share, n_first_bad)
-    n_before = int(random.integers(1, n)) if random.random() < 0.3 else 0
+    n_warm = N_WARM * bool(random.random() < 0.4)
+    shape = Shape(
+        numbering,
+        n_warm,
+        n_first_bad=0 if n_warm else int(random.choice([0, 0, 0, 2, 14])),
+        bad_share=float(random.choice([0.0, 0.0, 0.15])),
+        pad=int(random.choice([0, 0, 300, 9000, 60_000])),
+    )
+    n_before = n_warm + (int(random.integers(1, n)) if random.random() < 0.3 else 0)
+    n += n_warm
+    messages = _messages(random, n, shape)
     late = random.binomial(1, float(random.choice([0.0, 0.2, 0.6])), n)
     late *= random.integers(1, 8, n)
-    breaks = random.integers(n, size=random.integers(1, 4)) if random.random() < 0.3 else ()
+    n_breaks = int(random.integers(1, 4)) if random.random() < 0.3 else 0
+    breaks = random.integers(n_before, n, n_breaks)
     return Plan(
         tuple(words),
         has_alarms=bool(random.random() < 0.7),
@@ -93,46 +123,36 @@ def draw_plan(random: Random) -> Plan:
         n_before=n_before,
         late=tuple(map(int, late)),
         breaks=frozenset(map(int, breaks)),
-        has_bad=bool(bad_share or n_first_bad),
+        has_bad=bool(shape.bad_share or shape.n_first_bad),
     )
 
 
-def _messages(
-    random: Random, n: int, numbering: str, bad_share: float, n_first_bad: int
-) -> list[tuple[str, bytes]]:
-    """Draw messages whose times rise in each topic, with jumps that give alarms.
-
-    Args:
-        random: The random numbers.
-        n: The number of messages.
-        numbering: How a message that comes again is known: by its time, by a sequence, or by a
-            sequence where the time is that of receipt.
-        bad_share: The share of messages that give no row.
-        n_first_bad: The number of such messages at the beginning.
-    """
-    n_topics, pad = int(random.integers(1, 5)), int(random.choice([0, 0, 300, 9000, 60_000]))
+def _messages(random: Random, n: int, shape: Shape) -> list[tuple[str, bytes]]:
+    """Draw messages whose times rise in each topic, with jumps that give alarms."""
+    n_topics = int(random.integers(1, 3 if shape.n_warm else 5))
     step_s = int(random.choice([60, 900]))
     has_two = random.random() < 0.3
     times = [START_S] * n_topics
     messages = []
     for number in range(n):
+        n_behind = number - shape.n_warm
         topic = int(random.integers(n_topics))
         times[topic] += step_s
-        if number < n_first_bad or random.random() < bad_share:
-            kind = random.integers(3)
-            bad = (b"what,ever", b'{"state": "on"}', b"\xff\xfe")[kind]
-            messages.append((f"home/{topic}", bad.ljust(pad)))
+        is_bad = n_behind >= 0 and random.random() < shape.bad_share
+        if is_bad or number < shape.n_first_bad:
+            bad = (b"what,ever", b'{"state": "on"}', b"\xff\xfe")[random.integers(3)]
+            messages.append((f"home/{topic}", bad.ljust(shape.pad)))
             continue
-        value = round(20 + 3 * np.sin(number / 3) + 40 * (number % 17 == 16), 3)
+        value = round(20 + 0.2 * random.normal() + 40 * (n_behind % 9 == 5 and n_behind > 0), 3)
         row: dict[str, object] = {"temperature": value, "humidity": 2 * value}
         if not has_two:
             row = {"value": value}
-        if numbering != "received":
+        if shape.numbering != "received":
             when = datetime.fromtimestamp(times[topic], timezone.utc)
             row = {"time": when.isoformat().replace("+00:00", "Z"), **row}
-        if numbering != "time":
+        if shape.numbering != "time":
             row["count"] = number + 1
-        if pad:
-            row["pad"] = "x" * int(random.integers(pad // 2, pad))
+        if shape.pad and n_behind >= 0:
+            row["pad"] = "x" * int(random.integers(shape.pad // 2, shape.pad))
         messages.append((f"home/{topic}", json.dumps(row).encode()))
     return messages
