@@ -11,6 +11,7 @@ restarted may send known messages without it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -72,6 +73,8 @@ class MqttFeed:
         self._news: deque[tuple[str, bool]] = deque()  # a sentence, and whether it is final
         self._taken: deque[tuple[int, int]] = deque()  # connection and packet, not acknowledged
         self._connection = 0  # counts connections
+        self._is_open = False  # whether the last of them is open
+        self._turns = threading.Lock()  # a connection does not end while messages are acknowledged
         self._begins = self._had_session = False
         self._last_news = ""
         self.n_dropped = self.n_sessions_lost = 0
@@ -121,7 +124,7 @@ class MqttFeed:
             self._news.append(("is connected", False))
         self._had_session = True
         self._connection += 1
-        self._begins = True
+        self._begins = self._is_open = True
         # Retained messages are the last state and not news: they are not sent.
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
         client.subscribe([(topic, options) for topic in self._address.topics])
@@ -138,6 +141,8 @@ class MqttFeed:
         self._news.append((f"cannot be reached: {text}", not (may_help or self._connection)))
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
+        with self._turns:  # paho drops later what is not sent yet, before it connects again
+            self._is_open = False
         if reason.is_failure:
             self._news.append((f"closed the connection: {reason}", False))
 
@@ -184,11 +189,12 @@ class MqttFeed:
             self._last_news = "" if text == "is connected" else text
 
     def acknowledge(self, n: int) -> None:
-        for _ in range(n):
-            connection, packet = self._taken.popleft()
-            # An earlier connection's messages come again; their numbers mean others now.
-            if packet and connection == self._connection:
-                self._client.ack(packet, 1)
+        with self._turns:
+            for _ in range(n):
+                connection, packet = self._taken.popleft()
+                # An earlier connection's messages come again; their numbers may mean others then.
+                if packet and self._is_open and connection == self._connection:
+                    self._client.ack(packet, 1)
 
     def place(self) -> dict[str, Any]:
         return {"connected": self._had_session}

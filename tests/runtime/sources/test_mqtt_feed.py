@@ -1,0 +1,80 @@
+"""The MQTT feed acknowledges a message on the connection on which it came, and on no other."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from edgefold.runtime.sources.mqtt_feed import MqttFeed
+
+pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+
+from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+
+
+class FakeClient:
+    """Stands for paho's client, which calls the feed from its thread."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+
+    def subscribe(self, topics: Any) -> None:
+        pass
+
+    def ack(self, packet: int, qos: int) -> None:
+        self.acknowledged.append(packet)
+
+
+class Connections:
+    """Calls a feed as paho does."""
+
+    def __init__(self, feed: MqttFeed):
+        self.client = FakeClient()
+        self._feed: Any = feed
+        self._feed._client = self.client
+
+    def begin(self) -> None:
+        flags, reason = SimpleNamespace(session_present=True), SimpleNamespace(is_failure=False)
+        self._feed._connected(self.client, None, flags, reason, None)
+
+    def end(self) -> None:
+        self._feed._disconnected(self.client, None, None, SimpleNamespace(is_failure=True))
+
+    def send(self, packet: int) -> None:
+        message = SimpleNamespace(topic="a", payload=b"1", qos=1, mid=packet)
+        self._feed._received(self.client, None, message)
+
+
+@pytest.fixture
+def feed() -> MqttFeed:
+    return MqttFeed(mqtt_address("mqtt://h/a"), "name", True, 20, lambda sentence: None)
+
+
+def test_messages_are_acknowledged_in_the_order_in_which_they_were_taken(feed: MqttFeed) -> None:
+    connections = Connections(feed)
+    connections.begin()
+    for packet in (7, 8, 9):
+        connections.send(packet)
+        assert feed.take(1.0) is not None
+    feed.acknowledge(2)
+    assert connections.client.acknowledged == [7, 8]
+
+
+def test_a_message_of_an_earlier_connection_is_never_acknowledged(feed: MqttFeed) -> None:
+    """Until the broker has answered, a new connection is open for paho and not for the feed."""
+    connections = Connections(feed)
+    connections.begin()
+    for packet in (7, 8, 9):
+        connections.send(packet)
+        assert feed.take(1.0) is not None
+    connections.end()
+    feed.acknowledge(1)  # paho may be connecting again now, and would send it then
+    connections.begin()
+    feed.acknowledge(1)
+    connections.send(7)  # another message may have this number now
+    message = feed.take(1.0)
+    assert message is not None and message.begins
+    feed.acknowledge(2)
+    assert connections.client.acknowledged == [7]
