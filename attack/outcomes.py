@@ -31,6 +31,7 @@ ENDS = {
     "accepted": "ran as if nothing had been changed, or what was changed has no effect",
     "refused": "refused with an error of EdgefoldError's tree, or with one line",
     "resumed": "went on after the fault, and everything equals an uninterrupted run",
+    "lost by the broker": "rows that a broker acknowledged and forgot; all else equals such a run",
     "crash": "onnxruntime ended the process by a signal; check and doctor answer with a line",
 }
 """Verdicts that may occur."""

@@ -1,0 +1,176 @@
+"""Schedules of faults between a publisher, a real broker and a loop: each row is learned once.
+
+The loop is killed at random moments and at chosen calls, the broker is killed and started again,
+connections are cut, held and slowed, messages come again, topics change their order. When all is
+over, output, alarms and states of each sensor must be, byte for byte, those of an uninterrupted run
+over the same rows in a file.
+
+    JetStream    always: its log holds what it acknowledged
+    mosquitto    always, unless it was killed and had not saved what it had acknowledged
+
+A row counts as lost by the broker only if mosquitto acknowledged it to the publisher, was then
+killed without a save between, and the loop has never acknowledged it. All other rows must be
+learned, once and in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from attack.brokers.loop_process import LoopProcess
+from attack.brokers.plan import BROKERS, Plan, draw
+from attack.brokers.servers import ServerError, wait_for
+from attack.brokers.stage import PlayError, Stage, compared_words
+from attack.brokers.verdict import difference, learned
+from attack.outcomes import Outcome, random_of
+from edgefold.runtime.errors import EdgefoldError
+
+WAITS = True
+BUNDLE = "sensors"
+KEEP = os.environ.get("EDGEFOLD_ATTACK_KEEP", "")
+"""A folder to which the files of schedules that fail are copied."""
+
+
+class Cases:
+    """Cases of schedules, of which every second one is of JetStream, the others of mosquitto."""
+
+    def __init__(self, subjects: Path, scratch: Path):
+        self._scratch = scratch
+        self._backends = self._find_backends()
+
+    def _find_backends(self) -> tuple[str, ...]:
+        """Return the backends that run the model here."""
+        from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+        from edgefold.runtime.stream.stream import Stream
+
+        found = ["onnxruntime"]
+        try:
+            Stream.open(shipped_bundle(BUNDLE), "native").close()
+            found.append("native")
+        except EdgefoldError:
+            pass  # nobody has compiled it
+        return tuple(found)
+
+    def _draw(self, number: int) -> Plan:
+        broker = BROKERS[number % len(BROKERS)]
+        return draw(random_of("broker_schedules", number), broker, self._backends)
+
+    def describe(self, number: int) -> str:
+        """Say what is published and what goes wrong when."""
+        return str(self._draw(number))
+
+    def play(self, number: int) -> Outcome:
+        """Play a schedule, and compare with an uninterrupted run."""
+        plan = self._draw(number)
+        folder = Path(tempfile.mkdtemp(prefix="case-", dir=self._scratch))
+        stage = Stage(plan, folder, BUNDLE)
+        try:
+            try:
+                stage.play()
+            except PlayError as error:
+                outcome = _failed(folder, str(error))
+            else:
+                outcome = self._outcome(plan, stage)
+            if outcome.failed:
+                stage.note(f"{outcome.verdict} {outcome.detail}")
+            (folder / "timeline").write_text("\n".join(stage.timeline) + "\n")
+            if outcome.failed and KEEP:
+                shutil.copytree(folder, Path(KEEP) / str(number), dirs_exist_ok=True)
+            return outcome
+        finally:
+            stage.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _outcome(self, plan: Plan, stage: Stage) -> Outcome:
+        if stage.traffic.n_foreign:
+            return Outcome("wrong", "the loop acknowledges what was not sent on this connection")
+        lost = missing_rows(plan, stage.folder)
+        if isinstance(lost, str):
+            return Outcome("wrong", f"{plan.broker}: {lost}")
+        for place in lost:
+            if wrong := not_lost_by_broker(plan, stage, place):
+                return Outcome("wrong", f"{plan.broker}: {wrong}")
+        whole = self._compared(plan, stage.folder, lost)
+        if wrong := difference(stage.folder, whole):
+            return Outcome("wrong", f"{plan.broker}: {wrong}")
+        if lost:
+            return Outcome("lost by the broker", plan.broker)
+        return Outcome("resumed", f"{plan.broker}, {stage.n_kills} kills")
+
+    def _compared(self, plan: Plan, folder: Path, lost: set[int]) -> Path:
+        """Run the rows that were not lost without a fault; returns the folder of its files."""
+        whole = folder / "whole"
+        whole.mkdir()
+        lines = [
+            json.dumps({"series": series, "time": time, "value": value})
+            for place, message in enumerate(plan.messages)
+            if place not in lost
+            for series, time, value in message.rows
+        ]
+        (whole / "rows.jsonl").write_text("\n".join(lines) + "\n")
+        process = LoopProcess(compared_words(BUNDLE, whole, plan.options), whole / "errors")
+        wait_for(lambda: not process.is_running, "the end of the compared run")
+        if process.code:
+            raise ServerError((whole / "errors").read_text()[-500:])
+        return whole
+
+
+def _failed(folder: Path, text: str) -> Outcome:
+    """Return the verdict of a loop that ended by itself or did not end."""
+    errors = (folder / "errors").read_text(errors="replace") if (folder / "errors").exists() else ""
+    if "Traceback" in errors:
+        return Outcome("traceback", errors.splitlines()[-1][:150])
+    return Outcome("hang" if "does not" in text else "wrong", text)
+
+
+def missing_rows(plan: Plan, folder: Path) -> set[int] | str:
+    """Return the places of the messages that were not learned, or the fault of those that were."""
+    lost: set[int] = set()
+    places: dict[str, list[tuple[str, int]]] = {}
+    for place, message in enumerate(plan.messages):
+        for series, time, _ in message.rows:
+            places.setdefault(series, []).append((time, place))
+    times = learned(folder)
+    if times.keys() - places.keys():
+        return "a sensor that nobody has sent"
+    for series, rows in places.items():
+        found, wanted = times.get(series, []), [time for time, _ in rows]
+        if len(set(found)) != len(found):
+            return "a row was learned twice"
+        if found != sorted(found, key=wanted.index):
+            return "rows were learned out of order"
+        lost |= {place for time, place in rows if time not in set(found)}
+    return lost
+
+
+def not_lost_by_broker(plan: Plan, stage: Stage, place: int) -> str:
+    """Return why a message that was not learned was not lost by the broker; empty if it was."""
+    if plan.broker == "jetstream":
+        return "a row of the log was not learned"
+    if place in stage.traffic.acknowledged:
+        return "a row that the loop had acknowledged was not learned"
+    ways = [n for n, sent in enumerate(plan.order) if sent == place]
+    moments = [stage.publisher.acknowledged[n] for n in ways]
+    for moment in moments:
+        kills = [kill for kill in stage.losses.kills if kill > moment]
+        if not any(
+            not any(moment < save < kill for save in stage.losses.saves) for kill in kills
+        ) and not _without_session(stage, moment):
+            return "a row that the broker had was not learned"
+    return ""
+
+
+def _without_session(stage: Stage, moment: float) -> bool:
+    """Return whether the broker may have had no session of the loop when it took a message.
+
+    After a kill it has none until the loop has subscribed again, unless it was saved before.
+    """
+    for kill in stage.losses.kills:
+        again = min((s for s in stage.traffic.subscribed if s > kill), default=float("inf"))
+        if kill < moment < again and not any(save < kill for save in stage.losses.saves):
+            return True
+    return False
