@@ -62,7 +62,7 @@ class Stage:
             JetStream(folder / "server") if plan.broker == "jetstream" else
             Mosquitto(folder / "server")
         )  # fmt: skip
-        self.traffic = Traffic({m.payload: n for n, m in enumerate(plan.messages)})
+        self.traffic = Traffic(plan.messages)
         is_mqtt = plan.broker == "mosquitto"
         self._to_loop = TcpProxy(self.traffic.watch) if is_mqtt else TcpProxy()
         self._to_publisher = TcpProxy()

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from attack.brokers import mqtt_packets
 from attack.brokers.mqtt_packets import Packets
+from attack.brokers.plan import Published
 
 
 class Traffic:
     """Reads the packets that a proxy passes on.
 
     Args:
-        places: For each payload, the message's place in the plan.
+        messages: The messages of the plan.
 
     Attributes:
-        delivered: Places of messages that were sent to the loop, with connection and moment.
-        acknowledged: For each message that the loop has acknowledged, by its place: when.
+        acknowledged: Places of messages that the loop has acknowledged. A message that was first
+            sent to it after a later one of its topic is left out: it is known by its numbers.
         subscribed: Moments at which the broker confirmed the loop's subscription.
         n_foreign: Number of acknowledgements of what was not sent on the same connection.
         n_resumed: Number of connections at which the broker knew the session.
     """
 
-    def __init__(self, places: Mapping[bytes, int]):
-        self._places = places
+    def __init__(self, messages: Sequence[Published]):
+        self._places = {message.payload: place for place, message in enumerate(messages)}
+        self._topics = [message.topic for message in messages]
+        self._newest: dict[str, int] = {}
+        self._sent, self._late = set[int](), set[int]()
         self._packets: dict[tuple[int, bool], Packets] = {}
         self._open: dict[tuple[int, int], int] = {}  # connection and packet -> message
-        self.delivered: list[tuple[int, int, float]] = []
-        self.acknowledged: dict[int, float] = {}
+        self.acknowledged: set[int] = set()
         self.subscribed: list[float] = []
         self.n_foreign = self.n_resumed = 0
 
@@ -41,14 +44,23 @@ class Traffic:
                 number, payload = mqtt_packets.message_of(body)
                 place = self._places[payload]
                 self._open[connection, number] = place
-                self.delivered.append((place, connection, now_s))
+                self._send(place)
             elif kind == mqtt_packets.PUBACK:
                 key = connection, mqtt_packets.number_of(body)
                 if key in self._open:
-                    self.acknowledged.setdefault(self._open.pop(key), now_s)
+                    self.acknowledged |= {self._open.pop(key)} - self._late
                 else:
                     self.n_foreign += 1
             elif kind == mqtt_packets.SUBACK:
                 self.subscribed.append(now_s)
             elif kind == mqtt_packets.CONNACK:
                 self.n_resumed += body[0] & 1
+
+    def _send(self, place: int) -> None:
+        """Note that a message was sent to the loop."""
+        topic = self._topics[place]
+        newest = self._newest.get(topic, place)
+        if place < newest and place not in self._sent:
+            self._late.add(place)
+        self._sent.add(place)
+        self._newest[topic] = max(newest, place)

@@ -29,13 +29,12 @@ def by_sensor(texts: Iterable[str], place: int = 0) -> Lines:
 
 
 def outputs(folder: Path) -> list[Path]:
-    """Return the files of an output in the order in which they were begun."""
+    """Return the files of an output in the order in which they were written.
 
-    def rank(path: Path) -> tuple[bool, list[int]]:
-        parts = path.name.removeprefix("out.").removesuffix("csv").rstrip(".")
-        return not parts, [int(n) for n in parts.replace("-", ".").split(".") if n]
-
-    return sorted(folder.glob("out*.csv"), key=rank)
+    Names show it only where files are finished by size: days come again where one topic is behind.
+    """
+    paths = folder.glob("out*.csv")
+    return sorted(paths, key=lambda path: (path.name == "out.csv", path.stat().st_mtime_ns))
 
 
 def output_lines(folder: Path) -> Lines:

@@ -153,15 +153,28 @@ def not_lost_by_broker(plan: Plan, stage: Stage, place: int) -> str:
         return "a row of the log was not learned"
     if place in stage.traffic.acknowledged:
         return "a row that the loop had acknowledged was not learned"
-    ways = [n for n, sent in enumerate(plan.order) if sent == place]
-    moments = [stage.publisher.acknowledged[n] for n in ways]
-    for moment in moments:
+    for moment in (stage.publisher.acknowledged[n] for n in in_order(plan, place)):
         kills = [kill for kill in stage.losses.kills if kill > moment]
         if not any(
             not any(moment < save < kill for save in stage.losses.saves) for kill in kills
         ) and not _without_session(stage, moment):
             return "a row that the broker had was not learned"
     return ""
+
+
+def in_order(plan: Plan, place: int) -> list[int]:
+    """Return the places in a plan's order at which a message comes before later ones of its topic.
+
+    Where it comes again behind them, the loop drops it by its numbers.
+    """
+    topic = plan.messages[place].topic
+    found = []
+    for n, sent in enumerate(plan.order):
+        if sent == place:
+            found.append(n)
+        elif sent > place and plan.messages[sent].topic == topic:
+            break
+    return found
 
 
 def _without_session(stage: Stage, moment: float) -> bool:
