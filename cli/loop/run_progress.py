@@ -229,7 +229,7 @@ class Progress(LoopWatcher):
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
         if n_removed := self._output.n_removed:
-            again = "lost, as a pipe is read once" if self._source.is_live else "written again"
+            again = "written again" if self._source.reads_again else "lost, as a pipe is read once"
             lines.append(
                 f"removed       {n_removed:,} lines of {self._output.name}, written after the "
                 f"snapshot from which this run resumed: {again}"

@@ -85,6 +85,10 @@ class MessageSource(RowSource):
         return self._rows.layout if self._rows else None
 
     @property
+    def reads_again(self) -> bool:
+        return self._journal is not None or self._feed.is_numbered
+
+    @property
     def holds_row(self) -> bool:
         return bool(self._lines) or (not self._stop() and self._feed.holds_message)
 

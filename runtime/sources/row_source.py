@@ -83,6 +83,11 @@ class RowSource(Protocol):
         """Return whether rows arrive while they are sent, so that the next one may come late."""
 
     @property
+    def reads_again(self) -> bool:
+        """Return whether the rows after a mark come again, as those of a pipe do not."""
+        return not self.is_live
+
+    @property
     def holds_row(self) -> bool:
         """Return whether a live source has received a row that `rows` has not yielded yet."""
 
