@@ -14,14 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import edgefold.cli.alarm_command
-import edgefold.cli.commands.run
-import edgefold.cli.faster
-import edgefold.runtime.backends.onnxruntime_cpu
-import edgefold.runtime.loop.adapters
-import edgefold.runtime.loop.loop
-import edgefold.runtime.sources.broker_source
-import edgefold.runtime.stream.stream
 from attack.brokers.servers import die_with_parent
 from edgefold.cli.main import main
 from edgefold.runtime.sources import jetstream_feed
