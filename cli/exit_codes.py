@@ -42,6 +42,7 @@ def code_of(error: Exception) -> ExitCode:
     """Return the exit code for an error that ends a command."""
     from edgefold.runtime.errors import (
         BackendError,
+        BoardFailedError,
         EdgefoldError,
         MemoryLimitError,
         MeterError,
@@ -52,7 +53,8 @@ def code_of(error: Exception) -> ExitCode:
     causes = (OSError, ModuleNotFoundError)
     if isinstance(error, EdgefoldError) and isinstance(error.__cause__, causes):
         return code_of(error.__cause__)  # what the system said explains more than who reports it
-    if isinstance(error, BackendError | MeterError | MemoryError | ModuleNotFoundError):
+    of_a_machine = (BackendError, BoardFailedError, MeterError, MemoryError, ModuleNotFoundError)
+    if isinstance(error, of_a_machine):
         return ExitCode.MACHINE
     if isinstance(error, EdgefoldError):
         return ExitCode.REFUSED

@@ -90,6 +90,13 @@ def plain_warnings() -> Iterator[None]:
         warnings.formatwarning = original
 
 
+STATUS = "EDGEFOLD_STATUS"
+"""Environment variable: with the value `lines` a StatusLine prints a line for each `show`.
+
+A line begins with a carriage return. The reader is another edgefold, at the other end of ssh.
+"""
+
+
 class StatusLine:
     """Shows one line on stderr, which each `show` replaces; shows nothing if stderr is a file.
 
@@ -98,7 +105,8 @@ class StatusLine:
     """
 
     def __init__(self, interval_s: float = 0.0):
-        self._live = sys.stderr.isatty()
+        self._lines = os.environ.get(STATUS) == "lines"
+        self._live = self._lines or sys.stderr.isatty()
         self._interval_s, self._shown_s = interval_s, time.monotonic()
 
     @property
@@ -114,7 +122,7 @@ class StatusLine:
     def show(self, text: str) -> None:
         if self._live:
             self._shown_s = time.monotonic()
-            _write(f"\r\x1b[K{printable(text)}")
+            _write(f"\r{printable(text)}\n" if self._lines else f"\r\x1b[K{printable(text)}")
 
     def clear(self) -> None:
         self.show("")

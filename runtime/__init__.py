@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.checking.golden import check_bundle as check_bundle
     from edgefold.runtime.errors import BackendError as BackendError
     from edgefold.runtime.errors import BoardError as BoardError
+    from edgefold.runtime.errors import BoardFailedError as BoardFailedError
     from edgefold.runtime.errors import BundleError as BundleError
     from edgefold.runtime.errors import BusyError as BusyError
     from edgefold.runtime.errors import CapacityError as CapacityError
@@ -60,10 +61,10 @@ else:
         {
             "backends.base": "EngineOptions",
             "errors": (
-                "BackendError BoardError BundleError BusyError CapacityError CheckpointError "
-                "ClosedError DataError EdgefoldError ExportError KeyFileError MemoryLimitError "
-                "MeterError ModelError OutputError PaceError Remedy ShapeError SnapshotError "
-                "StepRefusedError TrainingError ValueRefusedError"
+                "BackendError BoardError BoardFailedError BundleError BusyError CapacityError "
+                "CheckpointError ClosedError DataError EdgefoldError ExportError KeyFileError "
+                "MemoryLimitError MeterError ModelError OutputError PaceError Remedy ShapeError "
+                "SnapshotError StepRefusedError TrainingError ValueRefusedError"
             ),
             "bundle.manifest": "Manifest",
             "bundle.manifest_file": "load_manifest",

@@ -16,7 +16,8 @@
     │   └── PaceError        rows at another pace than the model was trained for
     ├── OutputError          predictions that cannot be written, or would overwrite a file
     ├── MeterError           a sensor or counter that is absent, unreadable or too coarse
-    ├── BoardError           a board that is unknown, or a profile that is not valid
+    ├── BoardError           a board that is unknown or not reached, or a profile that is not valid
+    │   └── BoardFailedError a board that was reached and failed: its disk, a program, the line
     ├── ModelError           a model or task that cannot be loaded, or breaks the contract
     ├── ExportError          a model that cannot be exported
     ├── CheckpointError      a training run that cannot be read or written
@@ -125,7 +126,11 @@ class MeterError(EdgefoldError):
 
 
 class BoardError(EdgefoldError):
-    """A board is unknown, or its profile is not valid."""
+    """A board is unknown, is not reached or not trusted, or its profile is not valid."""
+
+
+class BoardFailedError(BoardError):
+    """A board at a distance failed: a full disk, a missing program, an old Python, a lost line."""
 
 
 class ModelError(EdgefoldError):

@@ -8,6 +8,7 @@ import os
 from edgefold.cli.bundle_process import CRASHES, OF_WHOM
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.files import name_of, require_writable, write_record
+from edgefold.cli.options.board_options import add_on_argument, require_boards
 from edgefold.cli.options.bundle_options import (
     BUNDLE_HELP,
     add_json_argument,
@@ -20,6 +21,7 @@ from edgefold.cli.terminal import printable
 EXAMPLES = (
     "edgefold doctor bundles/sensor --json doctor.json",
     "edgefold doctor",
+    "edgefold doctor --on pi@kitchen --on pi@roof",
 )
 
 
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_trust_arguments(parser)
     add_json_argument(parser)
+    add_on_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,9 +46,14 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BundleError: No backend opens, and one crashed or took too long in a graph of the bundle.
     """
-    require_writable(args, "json")
+    require_boards(args, args.on)
     if args.bundle is None and (args.expect_hash or args.trusted_key):
         args.usage_error("--expect-hash and --trusted-key belong to a BUNDLE")
+    if args.on:
+        from edgefold.cli.commands.boards.doctor import doctor_on_boards
+
+        return doctor_on_boards(args)
+    require_writable(args, "json")
     expected = require_trusted(args, args.bundle)
     from dataclasses import asdict
 

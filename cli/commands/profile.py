@@ -21,6 +21,7 @@ from edgefold.cli.files import (
     written_lines,
 )
 from edgefold.cli.options import gate_options, paced_options
+from edgefold.cli.options.board_options import add_on_argument, require_boards
 from edgefold.cli.options.bundle_options import (
     add_record_arguments,
     add_stream_arguments,
@@ -40,6 +41,7 @@ EXAMPLES = (
     "edgefold profile bundles/sensor --fail-if 'update.p99 > 2ms' --fail-if 'needed > 60MB'",
     "edgefold profile bundles/sensor --baseline profile.json --tolerance 10%",
     paced_options.EXAMPLE,
+    "edgefold profile bundles/sensor --on pi@kitchen --on pi@roof --json profile.json",
 )
 
 
@@ -86,16 +88,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write a report here (needs the report extra)"
     )
+    add_on_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure the bundle, write and print the record, and return the gates' exit code."""
     paced_options.require_sense(args)
-    require_writable(args, *args.record_options)
+    require_boards(args, args.on)
     if args.html:
         from edgefold.cli.plots.matplotlib_check import require_matplotlib
 
         require_matplotlib("--html")
+    if args.on:
+        from edgefold.cli.commands.boards.profile import profile_on_boards
+
+        return profile_on_boards(args, _write)
+    require_writable(args, *args.record_options)
     if args.power_replay:
         _require_recording(args.power_replay)
     for source in (args.power_replay, args.baseline):

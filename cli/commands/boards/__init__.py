@@ -1,0 +1,1 @@
+"""Carry out commands on boards at a distance: deploy, and --on of profile and doctor."""
