@@ -31,6 +31,7 @@ COMMANDS = {  # in the order in which a user needs them
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
+    "deploy": "bring edgefold, a bundle or a program to boards by ssh, and check it there",
     "sign": "make a key, sign a bundle with it, or verify a signature (needs the sign extra)",
     "doctor": "show what is installed, what is missing, and how to install it",
     "build": "compile a bundle to C: for the backend native, a microcontroller, or a program",
@@ -56,6 +57,8 @@ A board that opens only signed bundles needs the sign extra.
 
 {codes}"""
 
+_MODULES = {"import": "import_", "deploy": "boards.deploy"}  # import is a keyword of Python
+
 DESCRIPTION = """\
 Edgefold puts streaming models on small machines. A PyTorch model is exported as a bundle: one
 graph for each thing that it does (such as update and query). The graphs run in buffers of fixed
@@ -63,8 +66,8 @@ size, so a step takes the same time and memory after a million points as after t
 
 
 def module_of(name: str) -> str:
-    """Return the name of a command's module; `import_` for import, which is a keyword of Python."""
-    return "import_" if name == "import" else name
+    """Return the name of a command's module in `edgefold.cli.commands`."""
+    return _MODULES.get(name, name)
 
 
 def where_pages_lie() -> str:

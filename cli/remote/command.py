@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.remote.connection import IN_FOLDER, Connection
+from edgefold.cli.remote.connection import IN_FOLDER, WATCHED, Connection
 from edgefold.cli.terminal import STATUS
 from edgefold.runtime.errors import BoardFailedError
 
@@ -23,21 +23,13 @@ else found=
 fi
 """
 """Sets `found` to the board's edgefold: what `deploy` installed, else that of the user; or ""."""
-# A background command of sh reads from the null device, so the input is kept as descriptor 3. It
-# ends when the connection does: then edgefold is stopped, and no measurement goes on unseen.
-RUN = f"""{IN_FOLDER}{FIND}
+RUN = f"""{IN_FOLDER}
+if [ -n "$1" ]; then found=$1; else {FIND} fi
+shift
 [ -n "$found" ] || exit 127
-exec 3<&0
-{STATUS}=lines "$found" "$@" </dev/null 3<&- &
-child=$!
-{{ cat <&3; kill "$child"; }} >/dev/null 2>&1 &
-watcher=$!
-exec 3<&-
-wait "$child"
-code=$?
-kill "$watcher" 2>/dev/null
-exit "$code"
-"""
+export {STATUS}=lines
+set -- "$found" "$@"
+{WATCHED}"""
 NOT_FOUND = 127
 CODES = {code.value: code for code in ExitCode}
 ERROR = "edgefold: error: "
@@ -59,6 +51,7 @@ def run_edgefold(
     words: Sequence[str],
     show: Callable[[str], None],
     say: Callable[[str], None],
+    program: str = "",
 ) -> Ended:
     """Run `edgefold WORDS` on a board and return how it ended.
 
@@ -68,6 +61,7 @@ def run_edgefold(
         words: Words of the command, as the board's edgefold takes them.
         show: Gets each line of progress.
         say: Gets each warning.
+        program: Path of the edgefold there; without it, what `FIND` finds.
 
     Raises:
         BoardFailedError: The line was lost, or no edgefold is installed there, or it was killed.
@@ -80,7 +74,7 @@ def run_edgefold(
         elif line.startswith(WARNING):
             say(f"{WARNING}{connection.name}: {line.removeprefix(WARNING)}")
 
-    answer = connection.run(RUN, folder, *words, doing=doing, on_message=message)
+    answer = connection.run(RUN, folder, program, *words, doing=doing, on_message=message)
     if answer.code == NOT_FOUND:
         raise BoardFailedError(
             f"{board}: `{doing}` was asked for, and no edgefold is installed in {folder} or on the "

@@ -45,6 +45,21 @@ esac
 shift
 """
 """Begins a script whose first word is the board's folder: an absolute path, or below the home."""
+# A background command of sh reads from the null device, so the input is kept as descriptor 3. It
+# ends when the connection does: then the command is stopped, and none goes on unseen.
+WATCHED = """
+exec 3<&0
+"$@" </dev/null 3<&- &
+child=$!
+{ cat <&3; kill "$child"; } >/dev/null 2>&1 &
+watcher=$!
+exec 3<&-
+wait "$child"
+code=$?
+kill "$watcher" 2>/dev/null
+exit "$code"
+"""
+"""Ends a script: the command in its words runs, and is stopped where this process is gone."""
 
 
 @dataclass(frozen=True, slots=True)

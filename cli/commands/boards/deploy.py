@@ -1,0 +1,186 @@
+"""`edgefold deploy`: bring edgefold, a bundle or a static program to boards, and check it there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.options.board_options import (
+    add_ssh_arguments,
+    board,
+    folder_of_boards,
+    n_at_once,
+    require_boards,
+    ssh_options,
+)
+from edgefold.cli.options.bundle_options import (
+    BUNDLE_HELP,
+    add_trust_arguments,
+    bundle_of,
+    require_trusted,
+)
+from edgefold.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from edgefold.cli.remote.boards import Result
+    from edgefold.cli.remote.deployment import Order, Rows
+
+EXAMPLES = (
+    "edgefold deploy pi@kitchen --wheel dist --bundle bundles/sensor",
+    "edgefold deploy pi@kitchen pi@roof --bundle bundles/sensor --dry-run",
+    "edgefold deploy pi@kitchen --bundle bundles/sensor --library dist/edgefold_sensor.so",
+    "edgefold deploy root@router --program dist/edgefold-sensor-run",
+    "edgefold deploy pi@kitchen --rollback --bundle bundles/sensor",
+)
+PYTHON = "python3"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `edgefold deploy`."""
+    parser.add_argument(
+        "boards",
+        nargs="+",
+        type=board,
+        metavar="USER@HOST",
+        help="boards, as ssh takes them: an alias of ssh and ssh://USER@HOST:PORT too",
+    )
+    parser.add_argument(
+        "--bundle",
+        type=bundle_of,
+        metavar="BUNDLE",
+        help=f"{BUNDLE_HELP}; copied to bundles/NAME of the board's folder if it differs there",
+    )
+    parser.add_argument(
+        "--wheel",
+        type=Path,
+        metavar="PATH",
+        help="install this wheel of edgefold; what it needs comes from the board's network. Of a "
+        "folder each board gets the wheels that fit it, and nothing else is used: it must hold "
+        "numpy's too",
+    )
+    parser.add_argument(
+        "--program",
+        type=Path,
+        metavar="FILE",
+        help="copy this static program of `edgefold build --program`; the board needs no Python",
+    )
+    parser.add_argument(
+        "--library",
+        type=Path,
+        metavar="FILE",
+        help="copy this library of the bundle, which `edgefold build --target` made, and let the "
+        "board prove and keep it",
+    )
+    parser.add_argument(
+        "--extra",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="install this extra of edgefold too, such as cpu; may be repeated",
+    )
+    parser.add_argument(
+        "--system-site-packages",
+        action="store_true",
+        help="let edgefold use packages of the board's system too, such as numpy, or TensorRT on "
+        "a Jetson",
+    )
+    parser.add_argument(
+        "--python",
+        default=PYTHON,
+        metavar="NAME",
+        help=f"Python of the boards, a name or a path (default {PYTHON})",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="look at the boards and show what would be done"
+    )
+    parser.add_argument(
+        "--rollback",
+        action="store_true",
+        help="go back to the previous bundle (with --bundle), program (with --program), or "
+        "edgefold (with neither); once more goes forward again",
+    )
+    add_trust_arguments(parser)
+    add_ssh_arguments(parser, "ssh (docs/boards-at-a-distance.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Deploy to all boards, print a table, and return the exit code."""
+    from edgefold.cli.remote.boards import Progress, code_of_all, on_boards, say_failures
+    from edgefold.cli.remote.connection import Connection
+    from edgefold.cli.remote.deployment import Deployment
+
+    require_boards(args, args.boards)
+    _require_sense(args)
+    order = _order(args)
+    found: dict[str, Rows] = {}
+
+    def work(connection: Connection, progress: Progress) -> ExitCode:
+        def show(text: str) -> None:
+            progress.show(connection.name, text)
+
+        rows = found.setdefault(connection.name, {})
+        deployment = Deployment(connection, order, rows, show, progress.say)
+        return deployment.go_back() if args.rollback else deployment.deploy()
+
+    results = on_boards(args.boards, ssh_options(args), work, n_at_once(args))
+    _print(results, found, order.dry_run)
+    say_failures(results)
+    return code_of_all([r.code if r.value is None else r.value for r in results])
+
+
+def _require_sense(args: argparse.Namespace) -> None:
+    if not (args.bundle or args.wheel or args.program or args.rollback):
+        args.usage_error("nothing to deploy: give --bundle, --wheel or --program")
+    for option in ("extra", "system_site_packages"):
+        if getattr(args, option) and not args.wheel:
+            args.usage_error(f"argument --{option.replace('_', '-')}: it goes with --wheel")
+    for option in ("library", "expect_hash", "trusted_key"):
+        if getattr(args, option) and not args.bundle:
+            args.usage_error(f"argument --{option.replace('_', '-')}: it goes with --bundle")
+    if args.rollback and (args.wheel or args.library or args.dry_run):
+        args.usage_error("argument --rollback: it goes with --bundle or --program, or stands alone")
+
+
+def _order(args: argparse.Namespace) -> Order:
+    """Return the order, after every file here was looked at."""
+    from edgefold.cli.remote.bundle import BundleToUse
+    from edgefold.cli.remote.deployment import Order
+    from edgefold.cli.remote.program import processors_of
+    from edgefold.cli.remote.wheels import read_wheels
+
+    if args.program and not args.rollback:
+        processors_of(args.program)
+    if args.library:
+        args.library.stat()
+    expected = require_trusted(args, args.bundle) if args.bundle else None
+    return Order(
+        folder=folder_of_boards(args),
+        python=args.python,
+        bundle=BundleToUse(args.bundle) if args.bundle else None,
+        wheels=tuple(read_wheels(args.wheel)) if args.wheel else (),
+        extras=tuple(args.extra),
+        is_offline=bool(args.wheel) and args.wheel.is_dir(),
+        sees_system=args.system_site_packages,
+        library=args.library,
+        program=args.program,
+        expect_hash=expected,
+        dry_run=args.dry_run,
+    )
+
+
+def _print(results: Sequence[Result[ExitCode]], found: dict[str, Rows], is_dry: bool) -> None:
+    """Print what was found and done, a column for each board."""
+    from edgefold.cli.remote.table import side_by_side, terminal_width
+
+    columns = []
+    for result in results:
+        failed = result.error is not None or result.value
+        ended = "FAILED, see below" if failed else "looked at" if is_dry else "done"
+        columns.append({**found.get(result.name, {}), "ended": ended})
+    labels = dict.fromkeys(label for column in columns for label in column if label != "ended")
+    rows = {label: [column.get(label, "-") for column in columns] for label in (*labels, "ended")}
+    table = side_by_side([result.name for result in results], rows, terminal_width())
+    print(printable(table), flush=True)
