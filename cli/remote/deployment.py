@@ -20,6 +20,7 @@ from edgefold.cli.remote.command import run_edgefold
 from edgefold.cli.remote.connection import IN_FOLDER, Connection
 from edgefold.cli.remote.copy import (
     EXECUTABLE,
+    FileToCopy,
     file_to_copy,
     is_same_there,
     remove,
@@ -122,14 +123,17 @@ class Deployment:
             return ExitCode.DONE
         program = seen.path
         if installation:
-            program = install(self._connection, seen, installation, self._show)
+            environment = install(self._connection, seen, installation, self._show)
+            script = launcher(environment)
+            send(self._connection, seen.folder, INCOMING, [script], self._show)
+            program = f"{seen.folder}/{INCOMING}/{script.name}"
             state = "was there" if is_there else "installed"
             self._rows["edgefold"] = f"{installation.version}, {state}"
         to_check = bool(program) and (order.bundle is not None or installation is not None)
         if to_check and (code := self._bring(seen, program, is_same)):
             return code
         if installation:
-            self._switch_edgefold(seen, program)
+            self._switch_edgefold(seen, script)
         if order.program:
             self._bring_program(seen, order.program)
         return ExitCode.DONE
@@ -285,11 +289,11 @@ class Deployment:
             self._say(f"edgefold: error: {self._board}: {reason}")
         return ended.code
 
-    def _switch_edgefold(self, seen: SeenBoard, program: str) -> None:
+    def _switch_edgefold(self, seen: SeenBoard, script: FileToCopy) -> None:
         """Let `bin/edgefold` start the new environment."""
-        script = launcher(program)
-        if not is_same_there(self._connection, seen.folder, "bin", [script]):
-            send(self._connection, seen.folder, INCOMING, [script], self._show)
+        if is_same_there(self._connection, seen.folder, "bin", [script]):
+            remove(self._connection, seen.folder, INCOMING)
+        else:
             switch_file(self._connection, seen.folder, script.name)
         remove_unused(self._connection, seen.folder)
 

@@ -32,6 +32,10 @@ WHEELS = ".wheels"
 UNPACKED = 5  # a wheel of numpy takes some four times its bytes when it is installed
 EXECUTE = f"""{IN_FOLDER}
 {WATCHED}"""
+IN_WHEELS = f"""{IN_FOLDER}
+cd "$dir/{WHEELS}" || exit 1
+{WATCHED}"""
+"""Runs pip among the wheels, because it cannot read every path in what it is asked for."""
 IS_WHOLE = f"""{IN_FOLDER}
 [ -e "$dir/environments/$1/.whole" ] && echo yes
 exit 0
@@ -104,7 +108,7 @@ def install(
     installation: Installation,
     show: Callable[[str], None],
 ) -> str:
-    """Make the environment on the board, if it is not there, and return the path of its edgefold.
+    """Make the environment on the board, if it is not there, and return its path.
 
     Raises:
         BoardFailedError: The line was lost, no environment can be made, or pip failed.
@@ -122,13 +126,16 @@ def install(
         show(f"installing edgefold {installation.version}")
         _install(connection, folder, environment, installation)
         connection.ask(FINISH, folder, name, doing="installing edgefold")
-    return f"{environment}/bin/edgefold"
+    return environment
 
 
-def launcher(program: str) -> FileToCopy:
-    """Return the script `edgefold` that starts the edgefold of an environment."""
-    text = f'#!/bin/sh\nexec {shlex.quote(program)} "$@"\n'
-    return text_to_copy(text, "edgefold", EXECUTABLE)
+def launcher(environment: str) -> FileToCopy:
+    """Return the script `edgefold` that starts the edgefold of an environment.
+
+    The script of pip is given to Python by name, because its own first line cannot hold every path.
+    """
+    python, script = (shlex.quote(f"{environment}/bin/{name}") for name in ("python", "edgefold"))
+    return text_to_copy(f'#!/bin/sh\nexec {python} {script} "$@"\n', "edgefold", EXECUTABLE)
 
 
 def remove_unused(connection: Connection, folder: str) -> None:
@@ -157,13 +164,13 @@ def _make(
 def _install(
     connection: Connection, folder: str, environment: str, installation: Installation
 ) -> None:
-    wheel = f"{folder}/{WHEELS}/{installation.wheels[0].path.name}"
+    wheel = f"./{installation.wheels[0].path.name}"
     extras = f"[{','.join(installation.extras)}]" if installation.extras else ""
     words = [f"{environment}/bin/python", "-m", "pip", "install", "--quiet", "--no-input"]
     words += ["--disable-pip-version-check"]
     words += ["--no-index"] if installation.is_offline else []
-    words += ["--find-links", f"{folder}/{WHEELS}", f"{wheel}{extras}"]
-    answer = connection.run(EXECUTE, folder, *words, doing="installing edgefold")
+    words += ["--find-links", ".", f"{wheel}{extras}"]
+    answer = connection.run(IN_WHEELS, folder, *words, doing="installing edgefold")
     if answer.code == 0:
         return
     board, printed = connection.address.text, answer.messages

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -83,6 +82,16 @@ class Pc:
         return self.folder / "ssh_config"
 
     @property
+    def python(self) -> Path:
+        """A folder whose `python3` is the Python of the tests; no edgefold is in it."""
+        folder = self.folder / "python"
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+            (folder / "python3").chmod(0o755)
+        return folder
+
+    @property
     def known_hosts(self) -> Path:
         return self.folder / "known_hosts"
 
@@ -95,7 +104,7 @@ class Pc:
         host_key = key_pair(place / "host_key")
         keys = place / "authorized_keys"
         keys.write_text(self.key.with_suffix(".pub").read_text())
-        path = path or f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        path = path or f"{self.python}:/usr/bin:/bin"
         for _ in range(5):  # another program may take the port in between
             port = free_port()
             config = place / "sshd_config"
@@ -161,12 +170,6 @@ def listens(process: subprocess.Popen[bytes], log: Path) -> bool:
                 continue
             return False
     return True
-
-
-def end_by_kill(pids: Path) -> None:
-    """Kill the programs whose numbers a file lists, a number a line."""
-    for number in pids.read_text().split():
-        os.kill(int(number), signal.SIGKILL)
 
 
 def copy_of_bundle(folder: Path) -> Path:
