@@ -138,7 +138,7 @@ class Pc:
 
     def require_login(self, board: Sshd) -> None:
         """Skip where this user may not log in at all, such as root with a locked password."""
-        command = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", board.name, "true"]
+        command = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", board.name, ":"]
         done = subprocess.run(
             command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
         )
