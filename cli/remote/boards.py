@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from edgefold.cli.exit_codes import ExitCode, code_of
 from edgefold.cli.remote.address import Address, short_names
 from edgefold.cli.remote.connection import Connection, SshOptions, socket_folder
+from edgefold.cli.remote.table import terminal_width
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.runtime.errors import EdgefoldError
 
@@ -60,7 +61,8 @@ class Progress:
         """Show what is done on a board; an empty text removes the board."""
         with self._lock:
             self._now = {**self._now, board: text}
-            self._line.show("   ".join(f"{name}: {now}" for name, now in self._now.items() if now))
+            text = "   ".join(f"{name}: {now}" for name, now in self._now.items() if now)
+            self._line.show(text[: terminal_width() - 1])  # a wrapped line is not replaced
 
     def say(self, text: str) -> None:
         """Print a line above the line of progress."""

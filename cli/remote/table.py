@@ -56,7 +56,7 @@ def _block(
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal, or 100 for a pipe or a file."""
+    """Return the columns of the terminal of stdout, or 100 for a pipe or a file."""
     try:
         return max(60, os.get_terminal_size().columns)
     except OSError:

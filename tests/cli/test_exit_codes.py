@@ -80,6 +80,7 @@ USAGE: dict[str, list[str]] = {
     "compare": ["x.json"],
     "doctor": ["x", "y"],
     "sign": ["x"],
+    "deploy": ["x"],
 }
 REFUSED: dict[str, Words] = {
     "forecast": lambda b, f: [f"{f}/none.csv"],
@@ -97,6 +98,7 @@ REFUSED: dict[str, Words] = {
     "compare": lambda b, f: [f"{f}/none.json", f"{f}/none.json"],
     "doctor": lambda b, f: [f"{f}/none"],
     "sign": lambda b, f: [str(b), "--key", f"{f}/none"],
+    "deploy": lambda b, f: ["x", "--bundle", f"{f}/none"],
 }
 OTHERS: list[tuple[ExitCode, str, Words]] = [
     (ExitCode.WRONG_RESULT, "check", lambda b, f: [str(wrong_golden(b, f))]),

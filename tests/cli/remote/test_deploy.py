@@ -124,6 +124,13 @@ def test_a_new_bundle_can_be_taken_back(deploy: Deploy, kitchen: Sshd, tmp_path:
     assert has(kitchen, second)
 
 
+def test_a_shipped_bundle_is_checked_and_not_copied(deploy: Deploy, kitchen: Sshd) -> None:
+    installed(kitchen)
+    assert deploy("kitchen", "--bundle", "sensors") == 0
+    assert asked(kitchen) == [["1.0", "check", "sensors", "--json", "-"]]
+    assert not (kitchen.home / "edgefold").exists()
+
+
 @pytest.mark.parametrize("code", [5, 6])
 def test_a_bundle_that_fails_its_check_does_not_replace_the_former_one(
     code: int, deploy: Deploy, kitchen: Sshd, tmp_path: Path, capsys: Text

@@ -204,7 +204,10 @@ def test_the_doctors_report_comes_back(
     assert capsys.readouterr().out.split()[:2] == ["kitchen", "roof"]
 
 
-def test_a_board_whose_pc_is_gone_stops_to_measure(pc: Pc, kitchen: Sshd) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_board_whose_pc_is_gone_stops_to_measure(
+    number: signal.Signals, pc: Pc, kitchen: Sshd
+) -> None:
     for name in ("began", "ended"):
         os.mkfifo(kitchen.home / name)
     kitchen.program(
@@ -218,11 +221,25 @@ def test_a_board_whose_pc_is_gone_stops_to_measure(pc: Pc, kitchen: Sshd) -> Non
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         try:
             assert select.select([began], [], [], PATIENCE_S)[0]
-        finally:
-            process.send_signal(signal.SIGKILL)
+        except BaseException:
+            process.kill()
+            raise
+        process.send_signal(number)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert select.select([ended], [], [], PATIENCE_S)[0]
     os.close(began)
     os.close(ended)
+
+
+def test_there_is_one_handshake_for_each_board(
+    pc: Pc, kitchen: Sshd, profiled: dict[str, Any], tmp_path: Path
+) -> None:
+    """Looking, copying, measuring and removing go over one connection."""
+    stand_in(kitchen, profiled, 1)
+    log = pc.folder / "kitchen" / "sshd.log"
+    before = log.read_text().count("Accepted publickey")
+    assert main(["profile", str(copy_of_bundle(tmp_path / "tiny")), *on(pc, "kitchen")]) == 0
+    assert log.read_text().count("Accepted publickey") == before + 1
 
 
 @pytest.mark.parametrize("option", ["--port", "--identity", "--board-dir", "--ssh-option"])

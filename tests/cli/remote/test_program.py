@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,21 +18,31 @@ from tests.cli.remote.boards import Pc, Sshd, copy_of_bundle, find_sshd, key_pai
 
 Text = pytest.CaptureFixture[str]
 ASSUMED = ("sh", "cat", "mkdir", "mv", "rm", "uname", "df", "tar")
+CHECKED = {
+    "passed": True,
+    "worst": 1e-7,
+    "tolerance": 1e-5,
+    "backend": {"name": "script", "version": "1"},
+}
 SOURCE = r"""
 #include <stdio.h>
 int main(void) { puts("edgefold-run %s of tiny, bundle 12"); return 0; }
 """
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pc, Sshd]]:
-    """A board with no other programs than those that every board has."""
-    sshd = find_sshd()
+@pytest.fixture(scope="module", params=["system", "busybox"])
+def bare(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Pc, Sshd]]:
+    """A board with no other programs than those that every board has, as Debian or Alpine."""
+    sshd, busybox = find_sshd(), shutil.which("busybox")
+    if request.param == "busybox" and busybox is None:
+        pytest.skip("no busybox here")
     folder = tmp_path_factory.mktemp("bare")
     tools = folder / "tools"
     tools.mkdir()
     for tool in ASSUMED:
-        place = shutil.which(tool, path="/usr/bin:/bin")
+        place = busybox if request.param == "busybox" else shutil.which(tool, path="/usr/bin:/bin")
         assert place
         (tools / tool).symlink_to(place)
     pc = Pc(folder, sshd, key_pair(folder / "key"))
@@ -73,6 +84,7 @@ def test_a_program_is_copied_started_and_taken_back(
     """The board has neither sha256sum nor Python: the bytes come back and are compared here."""
     pc, board = bare
     first, second = (static_program(tmp_path / version, version) for version in ("1.0", "1.1"))
+    shutil.rmtree(board.home / "edgefold", ignore_errors=True)
     assert deploy(pc, "--program", first) == 0
     assert shown_there(board) == "1.0"
     assert "starts: edgefold-run 1.0 of tiny" in capsys.readouterr().out
@@ -93,6 +105,26 @@ def test_a_bundle_needs_an_edgefold_there(
     pc, _ = bare
     assert deploy(pc, "--bundle", copy_of_bundle(tmp_path / "tiny")) == 6
     assert "no edgefold is there" in capsys.readouterr().err
+
+
+def test_a_bundle_comes_to_a_board_with_a_shell_only(
+    bare: tuple[Pc, Sshd], tmp_path: Path, capsys: Text
+) -> None:
+    """An edgefold that is a script stands in for one that a packager made."""
+    pc, board = bare
+    edgefold = board.home / "edgefold" / "bin" / "edgefold"
+    edgefold.parent.mkdir(parents=True, exist_ok=True)
+    edgefold.write_text(f"#!{shutil.which('sh')}\necho '{json.dumps(CHECKED)}'\n")
+    edgefold.chmod(0o755)
+    bundle = copy_of_bundle(tmp_path / "tiny")
+    for _ in range(2):
+        assert deploy(pc, "--bundle", bundle) == 0
+        assert "passed, error 1.0e-07" in capsys.readouterr().out
+    there = board.home / "edgefold" / "bundles"
+    assert os.listdir(there) == ["tiny"]
+    for name in os.listdir(bundle):
+        assert (there / "tiny" / name).read_bytes() == (bundle / name).read_bytes()
+    shutil.rmtree(board.home / "edgefold")
 
 
 def test_a_program_that_does_not_start_replaces_nothing(
