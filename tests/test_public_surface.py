@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="half of the surface needs the train extra")
 
 ROOT = Path(__file__).parents[1]
 ERRORS = (
-    "BackendError BoardError BoardFailedError BundleError BusyError CapacityError CheckpointError ClosedError "
-    "DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError ModelError "
-    "OutputError PaceError ShapeError "
+    "BackendError BoardError BoardFailedError BundleError BusyError CapacityError CheckpointError "
+    "ClosedError DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError "
+    "ModelError OutputError PaceError ShapeError "
     "SnapshotError StepRefusedError TrainingError ValueRefusedError"
 )
 SURFACE = {

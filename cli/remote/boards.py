@@ -1,6 +1,6 @@
 """Do the same work on several boards at once, a bounded number at a time; none stops the others.
 
-    boards ──> connect ──> work(connection) ──> a Result each, in the order of the command line
+    boards ──> connect ──> work(connection) ──> a BoardResult each, in the order of the command line
 
 Where ssh may ask a person, boards are connected one after another, so that its questions do not
 mix.
@@ -29,7 +29,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Generic[T]):
+class BoardResult(Generic[T]):
     """Holds what came of one board.
 
     Attributes:
@@ -49,7 +49,7 @@ class Result(Generic[T]):
         return ExitCode.DONE if self.error is None else code_of(self.error)
 
 
-class Progress:
+class BoardProgress:
     """Shows in one line what is done on each board now; any thread may call it."""
 
     def __init__(self, line: StatusLine | None = None):
@@ -78,9 +78,9 @@ class Progress:
 def on_boards(
     addresses: Sequence[Address],
     options: SshOptions,
-    work: Callable[[Connection, Progress], T],
+    work: Callable[[Connection, BoardProgress], T],
     n_at_once: int = AT_ONCE,
-) -> list[Result[T]]:
+) -> list[BoardResult[T]]:
     """Connect to each board, do the work there, and return a result for each.
 
     An error of one board is printed as one line at the end and is in its result.
@@ -88,7 +88,7 @@ def on_boards(
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed; the connections are closed, and what they ran ends.
     """
-    progress, taking_turns = Progress(), threading.Lock()
+    progress, taking_turns = BoardProgress(), threading.Lock()
     with socket_folder() as folder:
         connections = [
             Connection(address, name, options, Path(folder, str(number)))
@@ -97,15 +97,15 @@ def on_boards(
             )
         ]
 
-        def one(connection: Connection) -> Result[T]:
+        def one(connection: Connection) -> BoardResult[T]:
             address, name = connection.address, connection.name
             try:
                 progress.show(name, "connects")
                 with taking_turns if options.may_ask else nullcontext():
                     connection.open()
-                return Result(address, name, work(connection, progress), None)
+                return BoardResult(address, name, work(connection, progress), None)
             except (EdgefoldError, OSError) as error:
-                return Result(address, name, None, error)
+                return BoardResult(address, name, None, error)
             finally:
                 progress.show(name, "")
                 connection.close()
@@ -125,7 +125,7 @@ def on_boards(
     return results
 
 
-def say_failures(results: Sequence[Result[T]]) -> None:
+def say_failures(results: Sequence[BoardResult[T]]) -> None:
     """Print the error of each board that failed, as one line."""
     for result in results:
         if result.error is not None:

@@ -113,7 +113,7 @@ class Connection:
         self, address: Address, name: str, options: SshOptions, socket: Path, program: str = "ssh"
     ):
         self.address, self.name = address, name
-        self._words = [program, *options.words(address), "-S", str(socket)]
+        self._words = [program, *options.words(address), "-S", str(socket).replace("%", "%%")]
         self._running: set[subprocess.Popen[bytes]] = set()
         self._master: subprocess.Popen[bytes] | None = None
         self._aborted = False

@@ -25,7 +25,7 @@ from edgefold.cli.options.bundle_options import (
 from edgefold.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from edgefold.cli.remote.boards import Result
+    from edgefold.cli.remote.boards import BoardResult
     from edgefold.cli.remote.deployment import Order, Rows
 
 EXAMPLES = (
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Deploy to all boards, print a table, and return the exit code."""
-    from edgefold.cli.remote.boards import Progress, code_of_all, on_boards, say_failures
+    from edgefold.cli.remote.boards import BoardProgress, code_of_all, on_boards, say_failures
     from edgefold.cli.remote.connection import Connection
     from edgefold.cli.remote.deployment import Deployment
 
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     order = _order(args)
     found: dict[str, Rows] = {}
 
-    def work(connection: Connection, progress: Progress) -> ExitCode:
+    def work(connection: Connection, progress: BoardProgress) -> ExitCode:
         def show(text: str) -> None:
             progress.show(connection.name, text)
 
@@ -171,7 +171,7 @@ def _order(args: argparse.Namespace) -> Order:
     )
 
 
-def _print(results: Sequence[Result[ExitCode]], found: dict[str, Rows], is_dry: bool) -> None:
+def _print(results: Sequence[BoardResult[ExitCode]], found: dict[str, Rows], is_dry: bool) -> None:
     """Print what was found and done, a column for each board."""
     from edgefold.cli.remote.table import side_by_side, terminal_width
 

@@ -13,7 +13,7 @@ from edgefold.cli.files import require_writable, write_output, written_lines
 from edgefold.cli.options.board_options import folder_of_boards, n_at_once, ssh_options
 from edgefold.cli.options.bundle_options import require_trusted
 from edgefold.cli.remote.address import file_of_board, short_names
-from edgefold.cli.remote.boards import Progress, code_of_all, on_boards, say_failures
+from edgefold.cli.remote.boards import BoardProgress, code_of_all, on_boards, say_failures
 from edgefold.cli.remote.bundle import BundleToUse, bundle_there, folder_there
 from edgefold.cli.remote.command import Ended, run_edgefold
 from edgefold.cli.remote.connection import Connection
@@ -38,7 +38,7 @@ def doctor_on_boards(args: argparse.Namespace) -> int:
     bundle = BundleToUse(args.bundle) if args.bundle else None
     words = [f"--expect-hash={expected}"] if expected else []
 
-    def examine(connection: Connection, progress: Progress) -> Ended:
+    def examine(connection: Connection, progress: BoardProgress) -> Ended:
         def tell(text: str) -> None:
             progress.show(connection.name, text)
 

@@ -20,7 +20,7 @@ from edgefold.cli.options.board_options import folder_of_boards, n_at_once, ssh_
 from edgefold.cli.options.bundle_options import require_trusted
 from edgefold.cli.records.figures import figures_of
 from edgefold.cli.remote.address import file_of_board, short_names
-from edgefold.cli.remote.boards import Progress, code_of_all, on_boards, say_failures
+from edgefold.cli.remote.boards import BoardProgress, code_of_all, on_boards, say_failures
 from edgefold.cli.remote.bundle import BundleToUse, bundle_there, folder_there
 from edgefold.cli.remote.command import Ended, run_edgefold
 from edgefold.cli.remote.connection import Connection
@@ -58,7 +58,7 @@ def profile_on_boards(args: argparse.Namespace, write: Writer) -> int:
     words = options_for_board(args, require_trusted(args, args.bundle))
     bundle = BundleToUse(args.bundle)
 
-    def measure(connection: Connection, progress: Progress) -> Ended:
+    def measure(connection: Connection, progress: BoardProgress) -> Ended:
         def tell(text: str) -> None:
             progress.show(connection.name, text)
 
@@ -163,10 +163,14 @@ def _print(
         if lines:
             print("\n".join([f"\ngates of {name}" if len(args.on) > 1 else "gates", *lines]))
     names = short_names(args.on)
-    for name, files in zip(names, outputs, strict=True):
-        paths = [getattr(files, option) for option in args.record_options]
-        for line in written_lines(*paths) if name in records else ():
-            print(line)
+    paths = [
+        getattr(files, option)
+        for name, files in zip(names, outputs, strict=True)
+        if name in records
+        for option in args.record_options
+    ]
+    if lines := written_lines(*paths):
+        print("\n".join(["", *lines]))
 
 
 def rows_of(records: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

@@ -46,10 +46,10 @@ def has(board: Sshd, bundle: Path, place: str = "", folder: str = "edgefold") ->
 
 def version_there(board: Sshd, folder: str = "edgefold") -> str:
     """What the edgefold that is in use on a board says of itself."""
-    command = [board.home / folder / "bin" / "edgefold", "--version"]
+    command = [str(board.home / folder / "bin" / "edgefold"), "--version"]
     environment = {"HOME": str(board.home), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.split()[1]
+    return str(done.stdout).split()[1]
 
 
 def change(bundle: Path) -> Path:
@@ -177,6 +177,18 @@ def test_every_path_may_hold_blanks_and_quotes(
         ["1.0", "check", new, "--json", "-"],
     ]
     assert {path.name for path in kitchen.home.iterdir()} == {odd, "asked"}
+
+
+@pytest.mark.long
+def test_a_python_without_ensurepip_gets_the_pip_of_here(
+    deploy: Deploy, pc: Pc, kitchen: Sshd, tmp_path: Path
+) -> None:
+    real = f'"{pc.python}/python3" "$@"'
+    hide = f"if [ \"$1\" = -c ]; then {real} | sed 's/^ensurepip .*/ensurepip no/'; exit; fi"
+    kitchen.program("python3", f"{hide}\nexec {real}")
+    assert deploy("kitchen", "--wheel", make_wheel(tmp_path / "wheels", "1.0").parent) == 0
+    assert version_there(kitchen) == "1.0"
+    assert [*kitchen.home.glob("edgefold/environments/*/bin/pip")]
 
 
 def test_a_library_that_is_not_proved_leaves_the_former_bundle(
