@@ -11,6 +11,7 @@ SLOW_NAMES = frozenset(
         *("subprocess", "Popen", "fork", "killed_chains", "interrupt_everywhere", "interruptions"),
         *("export_bundle", "exported", "lower", "torch_export", "verify", "fit"),
         *("compile_library", "compiler_or_skip", "find_compiler", "compiled", "build"),
+        "find_sshd",
     )
 )
 """Names that a function uses when it starts a process, exports or compiles."""

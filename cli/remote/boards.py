@@ -61,8 +61,10 @@ class BoardProgress:
         """Show what is done on a board; an empty text removes the board."""
         with self._lock:
             self._now = {**self._now, board: text}
-            text = "   ".join(f"{name}: {now}" for name, now in self._now.items() if now)
-            self._line.show(text[: terminal_width() - 1])  # a wrapped line is not replaced
+            texts = [f"{name}: {now}" for name, now in self._now.items() if now]
+            share = max(12, terminal_width() // max(len(texts), 1) - 3)
+            line = "   ".join(text[:share] for text in texts)
+            self._line.show(line[: terminal_width() - 1])  # a wrapped line is not replaced
 
     def say(self, text: str) -> None:
         """Print a line above the line of progress."""
@@ -100,7 +102,8 @@ def on_boards(
         def one(connection: Connection) -> BoardResult[T]:
             address, name = connection.address, connection.name
             try:
-                progress.show(name, "connects")
+                if not options.may_ask:  # ssh's question has the line for itself
+                    progress.show(name, "connects")
                 with taking_turns if options.may_ask else nullcontext():
                     connection.open()
                 return BoardResult(address, name, work(connection, progress), None)

@@ -23,11 +23,11 @@ from typing import IO
 
 from edgefold.cli.remote.address import Address
 from edgefold.cli.remote.ssh_errors import board_failure, connection_error, lost_line
-from edgefold.runtime.errors import BoardError
+from edgefold.runtime.errors import BoardFailedError
 
 BEGIN = "edgefold-begins"
 OF_SSH = 255  # exit code of ssh itself, when it fails; no script here ends with it
-CONNECT_S = 15
+CONNECT_S = 30
 SILENT_S = 15  # three such spans without an answer end the connection
 LONGEST_SOCKET = 80  # characters; the system takes 107, and ssh adds some of its own
 OURS = (
@@ -36,6 +36,7 @@ OURS = (
     *(f"ServerAliveInterval={SILENT_S}", "ServerAliveCountMax=3", "ControlPersist=no"),
 )
 IN_FOLDER = """
+export LC_ALL=C
 cd "${HOME:-/}" || exit 1
 case $1 in
 /*) dir=$1 ;;
@@ -44,7 +45,10 @@ case $1 in
 esac
 shift
 """
-"""Begins a script whose first word is the board's folder: an absolute path, or below the home."""
+"""Begins a script whose first word is the board's folder: an absolute path, or below the home.
+
+Its programs print in English, so that what they print can be recognised.
+"""
 # A background command of sh reads from the null device, so the input is kept as descriptor 3. It
 # ends when the connection does: then the command is stopped, and none goes on unseen.
 WATCHED = """
@@ -122,7 +126,8 @@ class Connection:
         """Connect; the connection ends with this process, however that ends.
 
         Raises:
-            BoardError: ssh is not installed here, or the board is not reached or not trusted.
+            BoardError: The board is not reached or not trusted.
+            BoardFailedError: ssh is not installed here, or no shell answers.
         """
         with tempfile.TemporaryFile() as printed:
             master = self._start(["-M"], "exec cat >/dev/null", (), printed)
@@ -221,11 +226,11 @@ class Connection:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
             )
-        except FileNotFoundError as error:
-            raise BoardError(
+        except FileNotFoundError:
+            raise BoardFailedError(
                 f"{self.address.text} was asked for, and this machine has no program ssh; install "
                 "OpenSSH's client (`sudo apt install openssh-client`)."
-            ) from error
+            ) from None
         self._running.add(process)
         return process
 

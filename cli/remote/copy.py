@@ -33,6 +33,7 @@ for name in sys.argv[1:]:
 exit 4
 """
 ABSENT, NO_TOOL = 3, 4
+BLOCK_BYTES = 1 << 16
 BACK = f"""{IN_FOLDER}
 cd "$dir/$1" || exit 3
 shift
@@ -132,28 +133,24 @@ def send(
         BoardFailedError: The line was lost, the board's disk is full, or the bytes differ there.
     """
     board, n_bytes = connection.address.text, total_bytes(files)
-    what = f"copying {place.rpartition('/')[2].lstrip('.')}"
-    sent = 0
+    name = place.rpartition("/")[2].removeprefix(".").removesuffix(".new")
+    what = f"copying {name}"
 
     def feed(pipe: IO[bytes]) -> None:
-        nonlocal sent
+        def count(n_sent: int) -> None:
+            percent = min(100 * n_sent // max(n_bytes, 1), 100)
+            show(f"copies {percent} % of {name}, {format_bytes(n_bytes)}")
 
-        class Counted(io.RawIOBase):
-            def write(self, data: object) -> int:
-                nonlocal sent
-                block = bytes(memoryview(data))  # type: ignore[arg-type]
-                pipe.write(block)
-                sent += len(block)
-                show(f"{what}, {format_bytes(sent)} of {format_bytes(n_bytes)}")
-                return len(block)
-
-        with tarfile.open(fileobj=Counted(), mode="w|", format=tarfile.GNU_FORMAT) as archive:
+        counted = _CountedPipe(pipe, count, max(n_bytes // 100, 1))
+        with tarfile.open(
+            fileobj=counted, mode="w|", format=tarfile.GNU_FORMAT, bufsize=BLOCK_BYTES
+        ) as archive:
             for file in files:
                 _add(archive, file)
         pipe.flush()
 
     connection.ask(UNPACK, folder, place, doing=what, feed=feed)
-    show(f"{what}, verifying")
+    show(f"verifies {name}")
     if not is_same_there(connection, folder, place, files):
         raise BoardFailedError(
             f"{board}: {what} brought other bytes than were sent, by their SHA-256; what was there "
@@ -164,6 +161,23 @@ def send(
 def remove(connection: Connection, folder: str, place: str) -> None:
     """Remove a place in the board's folder."""
     connection.ask(REMOVE, folder, place, doing=f"removing {place}")
+
+
+class _CountedPipe(io.RawIOBase):
+    """Passes bytes on to a pipe, and calls `count` with their sum each time `every` have passed."""
+
+    def __init__(self, pipe: IO[bytes], count: Callable[[int], None], every: int):
+        self._pipe, self._count, self._every = pipe, count, every
+        self._n_sent = self._n_counted = 0
+
+    def write(self, block: object) -> int:
+        assert isinstance(block, bytes | bytearray | memoryview)
+        self._pipe.write(block)
+        self._n_sent += len(block)
+        if self._n_sent - self._n_counted >= self._every:
+            self._n_counted = self._n_sent
+            self._count(self._n_sent)
+        return len(block)
 
 
 def _add(archive: tarfile.TarFile, file: FileToCopy) -> None:

@@ -120,10 +120,10 @@ def install(
         pip = None if seen.has_ensurepip else _pip_of_here(connection.address.text, installation)
         sent = files if pip is None or pip in files else [*files, pip]
         send(connection, folder, WHEELS, sent, show)
-        show("making an environment")
+        show("makes an environment")
         connection.ask(BEGIN, folder, name, doing="making an environment")
         _make(connection, folder, environment, installation, pip)
-        show(f"installing edgefold {installation.version}")
+        show(f"installs edgefold {installation.version}")
         _install(connection, folder, environment, installation)
         connection.ask(FINISH, folder, name, doing="installing edgefold")
     return environment

@@ -33,7 +33,7 @@ def find_sshd() -> str:
             pytest.skip(f"no {tool} here: install openssh-client")
     if os.getuid() == 0 and not SEPARATION.is_dir():
         try:
-            SEPARATION.mkdir(mode=0o755)
+            SEPARATION.mkdir(mode=0o755, exist_ok=True)
         except OSError as error:
             pytest.skip(f"sshd of root needs the folder {SEPARATION}: {error}")
     return sshd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from edgefold.cli.main import main
 from edgefold.cli.remote.address import board_address
 from edgefold.cli.remote.connection import SshOptions
 from edgefold.cli.remote.ssh_errors import board_failure, connection_error
-from tests.cli.remote.boards import Pc, Sshd, copy_of_bundle, free_port, key_pair
+from tests.cli.remote.boards import Pc, Sshd, copy_of_bundle, key_pair
 from tests.cli.remote.stand_in import make_wheel
 
 Text = pytest.CaptureFixture[str]
@@ -32,12 +33,15 @@ def doctor(pc: Pc, *words: str) -> int:
 
 
 def test_a_host_that_no_name_service_knows(pc: Pc, capsys: Text) -> None:
-    assert doctor(pc, "--on", "no-such-board.invalid") == ExitCode.REFUSED
+    assert doctor(pc, "--on", "pi@no..board") == ExitCode.REFUSED  # refused without a question
     assert "its name is not known here" in one_line(capsys)
 
 
 def test_a_port_where_nothing_listens(pc: Pc, capsys: Text) -> None:
-    assert doctor(pc, "--on", f"ssh://127.0.0.1:{free_port()}") == ExitCode.REFUSED
+    with socket.socket() as one:  # it has the port and does not listen
+        one.bind(("127.0.0.1", 0))
+        board = f"ssh://127.0.0.1:{one.getsockname()[1]}"
+        assert doctor(pc, "--on", board) == ExitCode.REFUSED
     assert "nothing listens at its ssh port" in one_line(capsys)
 
 
@@ -73,7 +77,7 @@ def test_a_machine_without_ssh(
     pc: Pc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Text
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor(pc, "--on", "kitchen") == ExitCode.REFUSED
+    assert doctor(pc, "--on", "kitchen") == ExitCode.MACHINE
     assert "no program ssh" in one_line(capsys)
 
 
@@ -143,7 +147,8 @@ def test_a_disk_without_room_is_found_before_the_copy(
 def test_a_disk_that_fills_up_during_the_copy(
     pc: Pc, kitchen: Sshd, wheel: Path, capsys: Text
 ) -> None:
-    kitchen.program("tar", "echo 'tar: write error: No space left on device' >&2; exit 1")
+    full = "tar: write error: No space left on device"
+    kitchen.program("tar", f'[ "$LC_ALL" = C ] && echo "{full}" >&2 || echo "voll" >&2; exit 1')
     assert deploy(pc, "--wheel", wheel) == ExitCode.MACHINE
     assert "its disk is full" in one_line(capsys)
 

@@ -42,7 +42,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A real record of the doctor."""
     path = tmp_path_factory.mktemp("record") / "doctor.json"
-    assert main(["doctor", "--json", str(path)]) == 0
+    assert main(["doctor", "--json", str(path)]) in (0, 6)  # 6: no backend opens here
     record: dict[str, Any] = json.loads(path.read_text())
     return record
 
