@@ -127,7 +127,7 @@ def look_at(connection: Connection, folder: str, python: str, program: str = "")
     )
 
 
-def require_room(board: str, seen: SeenBoard, n_bytes: int) -> None:
+def require_room(name: str, board: SeenBoard, n_bytes: int) -> None:
     """Refuse a folder that cannot be written, or has less free space than is needed.
 
     Raises:
@@ -135,20 +135,20 @@ def require_room(board: str, seen: SeenBoard, n_bytes: int) -> None:
     """
     from edgefold.cli.text.numbers import format_bytes
 
-    if not seen.is_writable:
+    if not board.is_writable:
         raise BoardFailedError(
-            f"{board}: {seen.folder} was asked for and cannot be written by this user (read-only, "
+            f"{name}: {board.folder} was asked for and cannot be written by this user (read-only, "
             "or another's); choose a folder with --board-dir. Root is never needed."
         )
-    if seen.free_bytes is not None and seen.free_bytes < n_bytes:
+    if board.free_bytes is not None and board.free_bytes < n_bytes:
         raise BoardFailedError(
-            f"{board}: {format_bytes(n_bytes)} are needed in {seen.folder}, and its disk has "
-            f"{format_bytes(seen.free_bytes)} free; free some space there, or choose another place "
-            "with --board-dir."
+            f"{name}: {format_bytes(n_bytes)} are needed in {board.folder}, and its disk has "
+            f"{format_bytes(board.free_bytes)} free; free some space there, or choose another "
+            "place with --board-dir."
         )
 
 
-def require_python(board: str, seen: SeenBoard, python: str) -> None:
+def require_python(name: str, board: SeenBoard, python: str) -> None:
     """Refuse a board without Python, with one that is too old, or that makes no environment.
 
     Raises:
@@ -159,18 +159,16 @@ def require_python(board: str, seen: SeenBoard, python: str) -> None:
         f"install Python {oldest} or newer there, name another one with --python, or deploy a "
         "program that needs none (`edgefold build BUNDLE --program`, then --program FILE)"
     )
-    if seen.python is None:
+    if board.python is None:
+        raise BoardFailedError(f"{name}: a wheel needs Python, and no {python} is there; {advice}.")
+    if board.python < OLDEST_PYTHON:
+        version = ".".join(map(str, board.python))
         raise BoardFailedError(
-            f"{board}: a wheel needs Python, and no {python} is there; {advice}."
+            f"{name}: a wheel needs Python {oldest} or newer, and {python} is {version}; {advice}."
         )
-    if seen.python < OLDEST_PYTHON:
-        version = ".".join(map(str, seen.python))
+    if not board.has_venv:
         raise BoardFailedError(
-            f"{board}: a wheel needs Python {oldest} or newer, and {python} is {version}; {advice}."
-        )
-    if not seen.has_venv:
-        raise BoardFailedError(
-            f"{board}: its {python} has no module venv, so no environment can be made; install it "
+            f"{name}: its {python} has no module venv, so no environment can be made; install it "
             "there (`apt install python3-venv`), or name another one with --python."
         )
 

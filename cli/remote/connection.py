@@ -174,7 +174,7 @@ class Connection:
         reader.start()
         if feeder:
             feeder.start()
-        begun = _skip_to_begin(process.stdout)
+        is_begun = _skip_to_begin(process.stdout)
         output = process.stdout.read()
         reader.join()
         code = self._end(process)
@@ -185,7 +185,7 @@ class Connection:
         messages = "\n".join(lines)
         if code == OF_SSH or code < 0:
             raise lost_line(self.address.text, doing, messages)
-        if not begun:
+        if not is_begun:
             raise board_failure(self.address.text, doing, code, messages)
         return Answer(code, output, messages)
 

@@ -34,7 +34,7 @@ exit 4
 """
 ABSENT, NO_TOOL = 3, 4
 BLOCK_BYTES = 1 << 16
-BACK = f"""{IN_FOLDER}
+READ_BACK = f"""{IN_FOLDER}
 cd "$dir/$1" || exit 3
 shift
 exec cat -- "$@"
@@ -107,7 +107,7 @@ def is_same_there(
     if answer.code == ABSENT:
         return False
     if answer.code == NO_TOOL:
-        back = connection.run(BACK, folder, place, *names, doing=f"reading {place} back")
+        back = connection.run(READ_BACK, folder, place, *names, doing=f"reading {place} back")
         whole = sha256()
         for file in files:
             whole.update(_content(file))

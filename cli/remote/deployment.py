@@ -99,7 +99,7 @@ class Deployment:
     ):
         self._connection, self._order, self._rows = connection, order, rows
         self._show, self._say = show, say
-        self._board = connection.address.text
+        self._name = connection.address.text
 
     def deploy(self) -> ExitCode:
         """Do what was ordered and return DONE, or the code of a check that failed.
@@ -108,34 +108,34 @@ class Deployment:
             BoardError, BoardFailedError: The board cannot have it; what was there is in use.
         """
         order = self._order
-        seen = self._look()
-        installation = self._installation(seen)
-        self._require_processor(seen)
+        board = self._look()
+        installation = self._installation(board)
+        self._require_processor(board)
         name = installation.name(installation.files()) if installation else ""
-        is_there = bool(name) and is_installed(self._connection, seen.folder, name)
-        is_same = self._is_same(seen)
+        is_there = bool(name) and is_installed(self._connection, board.folder, name)
+        is_same = self._is_same(board)
         parts = [0 if is_there or installation is None else installation.n_bytes]
         parts += [0 if is_same or order.bundle is None else total_bytes(order.bundle.files)]
         parts += [path.stat().st_size for path in (order.library, order.program) if path]
-        self._describe(seen, installation, is_there, is_same)
-        require_room(self._board, seen, sum(parts))
+        self._describe(board, installation, is_there, is_same)
+        require_room(self._name, board, sum(parts))
         if order.dry_run:
             return ExitCode.DONE
-        program = seen.path
+        program = board.path
         if installation:
-            environment = install(self._connection, seen, installation, self._show)
+            environment = install(self._connection, board, installation, self._show)
             script = launcher(environment)
-            send(self._connection, seen.folder, INCOMING, [script], self._show)
-            program = f"{seen.folder}/{INCOMING}/{script.name}"
+            send(self._connection, board.folder, INCOMING, [script], self._show)
+            program = f"{board.folder}/{INCOMING}/{script.name}"
             state = "was there" if is_there else "installed"
             self._rows["edgefold"] = f"{installation.version}, {state}"
         to_check = bool(program) and (order.bundle is not None or installation is not None)
-        if to_check and (code := self._bring(seen, program, is_same)):
+        if to_check and (code := self._bring(board, program, is_same)):
             return code
         if installation:
-            self._switch_edgefold(seen, script)
+            self._switch_edgefold(board, script)
         if order.program:
-            self._bring_program(seen, order.program)
+            self._bring_program(board, order.program)
         return ExitCode.DONE
 
     def go_back(self) -> ExitCode:
@@ -144,72 +144,72 @@ class Deployment:
         Raises:
             BoardError: There is no previous one.
         """
-        order, seen = self._order, self._look()
+        order, board = self._order, self._look()
         if order.program:
             name = order.program.name
-            go_back(self._connection, seen.folder, "bin", name)
-            self._rows["program"] = f"{name}, {self._start(seen, f'bin/{name}')}"
+            go_back(self._connection, board.folder, "bin", name)
+            self._rows["program"] = f"{name}, {self._start(board, f'bin/{name}')}"
         if order.bundle:
-            go_back(self._connection, seen.folder, "bundles", order.bundle.name)
+            go_back(self._connection, board.folder, "bundles", order.bundle.name)
             self._rows["bundle"] = f"{order.bundle.name}, went back to the previous one"
-            place = f"{seen.folder}/{order.bundle.place}"
-            return self._check(seen, "", place)
+            place = f"{board.folder}/{order.bundle.place}"
+            return self._check(board, "", place)
         if not order.program:
-            go_back(self._connection, seen.folder, "bin", "edgefold")
+            go_back(self._connection, board.folder, "bin", "edgefold")
             now = look_at(self._connection, order.folder, order.python)
-            self._rows["edgefold"] = f"{now.edgefold}, went back from {seen.edgefold}"
+            self._rows["edgefold"] = f"{now.edgefold}, went back from {board.edgefold}"
         return ExitCode.DONE
 
     def _look(self) -> SeenBoard:
         self._show("is looked at")
-        seen = look_at(self._connection, self._order.folder, self._order.python)
-        python = ".".join(map(str, seen.python)) if seen.python else "none"
+        board = look_at(self._connection, self._order.folder, self._order.python)
+        python = ".".join(map(str, board.python)) if board.python else "none"
         self._rows |= {
-            "processor": seen.processor + (", Python of 32 bits" if seen.bits == 32 else ""),
-            "C library": seen.libc or "not shown",
+            "processor": board.processor + (", Python of 32 bits" if board.bits == 32 else ""),
+            "C library": board.libc or "not shown",
             "Python": python,
-            "free": "not shown" if seen.free_bytes is None else format_bytes(seen.free_bytes),
-            "folder": seen.folder,
-            "edgefold": seen.edgefold or "none",
+            "free": "not shown" if board.free_bytes is None else format_bytes(board.free_bytes),
+            "folder": board.folder,
+            "edgefold": board.edgefold or "none",
         }
-        return seen
+        return board
 
-    def _installation(self, seen: SeenBoard) -> Installation | None:
+    def _installation(self, board: SeenBoard) -> Installation | None:
         order = self._order
         if not order.wheels:
-            if order.bundle and not seen.path:
+            if order.bundle and not board.path:
                 raise BoardFailedError(
-                    f"{self._board} was given a bundle, and no edgefold is there to run it; "
+                    f"{self._name} was given a bundle, and no edgefold is there to run it; "
                     "install it with --wheel WHEEL."
                 )
             return None
-        require_python(self._board, seen, order.python)
-        chosen = choose_wheels(order.wheels, seen, self._board)
+        require_python(self._name, board, order.python)
+        chosen = choose_wheels(order.wheels, board, self._name)
         return Installation(
             tuple(chosen), order.extras, order.is_offline, order.sees_system, order.python
         )
 
-    def _require_processor(self, seen: SeenBoard) -> None:
+    def _require_processor(self, board: SeenBoard) -> None:
         """Refuse a program for another processor."""
         if self._order.program:
             kind, names = processors_of(self._order.program)
-            if seen.processor not in names:
+            if board.processor not in names:
                 raise BoardError(
-                    f"{self._board} has the processor {seen.processor}, and {self._order.program} "
+                    f"{self._name} has the processor {board.processor}, and {self._order.program} "
                     f"is for {kind}; build it with --target for this board."
                 )
 
-    def _is_same(self, seen: SeenBoard) -> bool:
+    def _is_same(self, board: SeenBoard) -> bool:
         bundle = self._order.bundle
         if bundle is None or bundle.word:
             return True
-        return is_same_there(self._connection, seen.folder, bundle.place, bundle.files)
+        return is_same_there(self._connection, board.folder, bundle.place, bundle.files)
 
     def _describe(
-        self, seen: SeenBoard, installation: Installation | None, is_there: bool, is_same: bool
+        self, board: SeenBoard, installation: Installation | None, is_there: bool, is_same: bool
     ) -> None:
         """Write down what is going to be done, which is all that a dry run does."""
-        order, before = self._order, seen.edgefold or "none"
+        order, before = self._order, board.edgefold or "none"
         if installation:
             wheel = installation.wheels[0].path.name
             does = "is there" if is_there else f"would be installed from {wheel}"
@@ -224,17 +224,17 @@ class Deployment:
             size = format_bytes(order.program.stat().st_size)
             self._rows["program"] = f"{order.program.name}, would copy {size}"
 
-    def _bring(self, seen: SeenBoard, program: str, is_same: bool) -> ExitCode:
+    def _bring(self, board: SeenBoard, program: str, is_same: bool) -> ExitCode:
         """Copy the bundle, prove its library, check it there, and switch to it."""
-        bundle, folder = self._order.bundle, seen.folder
+        bundle, folder = self._order.bundle, board.folder
         if bundle is None or bundle.word:
             word = SMALLEST if bundle is None else str(bundle.word)
-            return self._prove(seen, program, word) or self._check(seen, program, word)
+            return self._prove(board, program, word) or self._check(board, program, word)
         place = bundle.place if is_same else new_place(bundle.name)
         if not is_same:
             send(self._connection, folder, place, bundle.files, self._show)
         path = f"{folder}/{place}"
-        code = self._prove(seen, program, path) or self._check(seen, program, path)
+        code = self._prove(board, program, path) or self._check(board, program, path)
         if is_same:
             return code
         if code:
@@ -247,34 +247,34 @@ class Deployment:
         self._rows["bundle"] = f"{bundle.name}, {size} copied"
         return code
 
-    def _prove(self, seen: SeenBoard, program: str, bundle: str) -> ExitCode:
+    def _prove(self, board: SeenBoard, program: str, bundle: str) -> ExitCode:
         """Let the board prove and keep the compiled library of the bundle."""
         library = self._order.library
         if library is None:
             return ExitCode.DONE
         send(
-            self._connection, seen.folder, LIBRARY, [file_to_copy(library, mode=0o700)], self._show
+            self._connection, board.folder, LIBRARY, [file_to_copy(library, mode=0o700)], self._show
         )
         self._show("proves the library")
-        words = ["build", bundle, "--library", f"{seen.folder}/{LIBRARY}/{library.name}"]
+        words = ["build", bundle, "--library", f"{board.folder}/{LIBRARY}/{library.name}"]
         try:
             ended = run_edgefold(
-                self._connection, seen.folder, words, self._show, self._say, program
+                self._connection, board.folder, words, self._show, self._say, program
             )
         finally:
             with suppress(BoardError):
-                remove(self._connection, seen.folder, LIBRARY)
+                remove(self._connection, board.folder, LIBRARY)
         self._rows["library"] = f"{library.name}, {'FAILED' if ended.code else 'proved and kept'}"
         if ended.code:
-            self._say(f"edgefold: error: {self._board}: {ended.error}")
+            self._say(f"edgefold: error: {self._name}: {ended.error}")
         return ended.code
 
-    def _check(self, seen: SeenBoard, program: str, bundle: str) -> ExitCode:
+    def _check(self, board: SeenBoard, program: str, bundle: str) -> ExitCode:
         """Let the board check the bundle, and write down the outcome."""
         self._show("checks the bundle")
         hash_words = [f"--expect-hash={self._order.expect_hash}"] * bool(self._order.expect_hash)
         words = ["check", bundle, *hash_words, "--json", "-"]
-        ended = run_edgefold(self._connection, seen.folder, words, self._show, self._say, program)
+        ended = run_edgefold(self._connection, board.folder, words, self._show, self._say, program)
         with suppress(ValueError, KeyError, TypeError):
             record = json.loads(ended.output)
             worst = "not a number" if record["worst"] is None else f"{record['worst']:.1e}"
@@ -286,31 +286,31 @@ class Deployment:
             reason = ended.error or f"edgefold check ended there with exit code {ended.code.value}"
             if ended.code is ExitCode.WRONG_RESULT:
                 reason = "the check failed there, its predictions are not those of the bundle"
-            self._say(f"edgefold: error: {self._board}: {reason}")
+            self._say(f"edgefold: error: {self._name}: {reason}")
         return ended.code
 
-    def _switch_edgefold(self, seen: SeenBoard, script: FileToCopy) -> None:
+    def _switch_edgefold(self, board: SeenBoard, script: FileToCopy) -> None:
         """Let `bin/edgefold` start the new environment."""
-        if is_same_there(self._connection, seen.folder, "bin", [script]):
-            remove(self._connection, seen.folder, INCOMING)
+        if is_same_there(self._connection, board.folder, "bin", [script]):
+            remove(self._connection, board.folder, INCOMING)
         else:
-            switch_file(self._connection, seen.folder, script.name)
-        remove_unused(self._connection, seen.folder)
+            switch_file(self._connection, board.folder, script.name)
+        remove_unused(self._connection, board.folder)
 
-    def _bring_program(self, seen: SeenBoard, path: Path) -> None:
+    def _bring_program(self, board: SeenBoard, path: Path) -> None:
         """Copy a program, start it once, and switch to it."""
         file, connection = file_to_copy(path, mode=EXECUTABLE), self._connection
-        if is_same_there(connection, seen.folder, "bin", [file]):
+        if is_same_there(connection, board.folder, "bin", [file]):
             self._rows["program"] = (
-                f"{file.name}, unchanged, {self._start(seen, f'bin/{file.name}')}"
+                f"{file.name}, unchanged, {self._start(board, f'bin/{file.name}')}"
             )
             return
-        send(connection, seen.folder, INCOMING, [file], self._show)
-        version = self._start(seen, f"{INCOMING}/{file.name}")
-        switch_file(connection, seen.folder, file.name)
+        send(connection, board.folder, INCOMING, [file], self._show)
+        version = self._start(board, f"{INCOMING}/{file.name}")
+        switch_file(connection, board.folder, file.name)
         self._rows["program"] = f"{file.name}, {format_bytes(file.n_bytes)} copied, {version}"
 
-    def _start(self, seen: SeenBoard, place: str) -> str:
+    def _start(self, board: SeenBoard, place: str) -> str:
         """Start a program for its version, which shows that this board can run it."""
-        text = self._connection.ask(START, seen.folder, place, doing=f"starting {place}")
+        text = self._connection.ask(START, board.folder, place, doing=f"starting {place}")
         return "starts: " + text.strip().partition(",")[0]

@@ -29,6 +29,8 @@ from edgefold.runtime.errors import BoardFailedError
 from edgefold.runtime.hashing import sha256
 
 WHEELS = ".wheels"
+MISSING = "No matching distribution found for "
+"""Words that pip prints before a requirement for which it has no wheel."""
 UNPACKED = 5  # a wheel of numpy takes some four times its bytes when it is installed
 EXECUTE = f"""{IN_FOLDER}
 {WATCHED}"""
@@ -40,13 +42,13 @@ IS_WHOLE = f"""{IN_FOLDER}
 [ -e "$dir/environments/$1/.whole" ] && echo yes
 exit 0
 """
-BEGIN = f"""{IN_FOLDER}
+CLEAR = f"""{IN_FOLDER}
 mkdir -p "$dir/environments" && exec rm -rf "$dir/environments/$1"
 """
 FINISH = f"""{IN_FOLDER}
 : >"$dir/environments/$1/.whole" && exec rm -rf "$dir/{WHEELS}"
 """
-KEEP = f"""{IN_FOLDER}
+REMOVE_UNUSED = f"""{IN_FOLDER}
 cd "$dir/environments" 2>/dev/null || exit 0
 for one in *; do
     kept=no
@@ -104,7 +106,7 @@ def is_installed(connection: Connection, folder: str, name: str) -> bool:
 
 def install(
     connection: Connection,
-    seen: SeenBoard,
+    board: SeenBoard,
     installation: Installation,
     show: Callable[[str], None],
 ) -> str:
@@ -113,15 +115,15 @@ def install(
     Raises:
         BoardFailedError: The line was lost, no environment can be made, or pip failed.
     """
-    files, folder = installation.files(), seen.folder
+    files, folder = installation.files(), board.folder
     name = installation.name(files)
     environment = f"{folder}/environments/{name}"
     if not is_installed(connection, folder, name):
-        pip = None if seen.has_ensurepip else _pip_of_here(connection.address.text, installation)
-        sent = files if pip is None or pip in files else [*files, pip]
-        send(connection, folder, WHEELS, sent, show)
+        pip = None if board.has_ensurepip else _pip_of_here(connection.address.text, installation)
+        wheels = files if pip is None or pip in files else [*files, pip]
+        send(connection, folder, WHEELS, wheels, show)
         show("makes an environment")
-        connection.ask(BEGIN, folder, name, doing="making an environment")
+        connection.ask(CLEAR, folder, name, doing="making an environment")
         _make(connection, folder, environment, installation, pip)
         show(f"installs edgefold {installation.version}")
         _install(connection, folder, environment, installation)
@@ -140,7 +142,7 @@ def launcher(environment: str) -> FileToCopy:
 
 def remove_unused(connection: Connection, folder: str) -> None:
     """Remove environments that neither the present nor the former `bin/edgefold` starts."""
-    connection.ask(KEEP, folder, doing="removing old environments")
+    connection.ask(REMOVE_UNUSED, folder, doing="removing old environments")
 
 
 def _make(
@@ -173,36 +175,37 @@ def _install(
     answer = connection.run(IN_WHEELS, folder, *words, doing="installing edgefold")
     if answer.code == 0:
         return
-    board, printed = connection.address.text, answer.messages
-    _, is_missing, wanted = printed.rpartition("No matching distribution found for ")
+    name = connection.address.text
+    _, is_missing, requirement = answer.messages.rpartition(MISSING)
     if is_missing:
+        needed = requirement.splitlines()[0]
         where = "the folder of wheels" if installation.is_offline else "the board's network"
         raise BoardFailedError(
-            f"{board}: installing edgefold needs {wanted.splitlines()[0]}, and {where} has none "
+            f"{name}: installing edgefold needs {needed}, and {where} has none "
             "for this board; put its wheel into the folder that --wheel names (`pip download`), "
             "or install the system's package there and give --system-site-packages."
         )
-    raise board_failure(board, "installing edgefold", answer.code, printed)
+    raise board_failure(name, "installing edgefold", answer.code, answer.messages)
 
 
 def _execute(connection: Connection, folder: str, words: Sequence[str], doing: str) -> None:
     connection.ask(EXECUTE, folder, *words, doing=doing)
 
 
-def _pip_of_here(board: str, installation: Installation) -> FileToCopy | None:
+def _pip_of_here(name: str, installation: Installation) -> FileToCopy | None:
     """Return the wheel of pip that a board without ensurepip gets; None if one is sent anyway.
 
     Raises:
         BoardFailedError: No wheel of pip is at hand.
     """
-    given = [wheel for wheel in installation.wheels if wheel.name == "pip"]
+    theirs = [wheel for wheel in installation.wheels if wheel.name == "pip"]
     bundled = Path(getattr(importlib.util.find_spec("ensurepip"), "origin", None) or "/").parent
     places = (bundled / "_bundled", Path("/usr/share/python-wheels"))
-    paths = [wheel.path for wheel in given]
+    paths = [wheel.path for wheel in theirs]
     paths += [path for place in places for path in sorted(place.glob("pip-*.whl"))]
     if not paths:
         raise BoardFailedError(
-            f"{board}: its Python has no ensurepip, and no wheel of pip is here; install it there "
+            f"{name}: its Python has no ensurepip, and no wheel of pip is here; install it there "
             "(`apt install python3-venv`), or put pip's wheel into the folder that --wheel names."
         )
     return file_to_copy(paths[0])

@@ -14,7 +14,7 @@ from edgefold.runtime.errors import BoardError, BoardFailedError, EdgefoldError
 
 Maker = Callable[[str], EdgefoldError]
 
-AT_ONCE = "try `ssh {board}` by itself"
+BY_ITSELF = "try `ssh {board}` by itself"
 CONNECTING: tuple[tuple[str, str, str], ...] = (
     (
         r"Could not resolve hostname",
@@ -61,7 +61,7 @@ CONNECTING: tuple[tuple[str, str, str], ...] = (
         "check --ssh-option, --ssh-config and ~/.ssh/config",
     ),
 )
-"""Rows of what ssh prints while it connects: pattern, what was found, what to do."""
+"""Rows of what ssh prints while it connects: pattern, finding, advice."""
 OF_THE_BOARD: tuple[tuple[str, str, str], ...] = (
     (
         r"No space left on device|[Dd]isk quota exceeded|[Dd]isk full",
@@ -84,47 +84,46 @@ OF_THE_BOARD: tuple[tuple[str, str, str], ...] = (
         "install {tool} there",
     ),
 )
-"""Rows of what a board's programs print: pattern, what was found, what to do."""
+"""Rows of what a board's programs print: pattern, finding, advice."""
 
 
-def connection_error(board: str, printed: str) -> BoardError:
+def connection_error(board: str, messages: str) -> BoardError:
     """Return the error for a connection that ssh did not open, from what ssh printed."""
-    for pattern, found, advice in CONNECTING:
-        if re.search(pattern, printed):
+    for pattern, finding, advice in CONNECTING:
+        if re.search(pattern, messages):
             return BoardError(
-                f"{board} was not reached: {found} ({last_line(printed)}); "
+                f"{board} was not reached: {finding} ({last_line(messages)}); "
                 f"{advice.format(board=board)}."
             )
     return BoardError(
-        f"{board} was not reached: {last_line(printed) or 'ssh gave no reason'}; "
-        f"{AT_ONCE.format(board=board)}."
+        f"{board} was not reached: {last_line(messages) or 'ssh gave no reason'}; "
+        f"{BY_ITSELF.format(board=board)}."
     )
 
 
-def lost_line(board: str, doing: str, printed: str = "") -> BoardFailedError:
+def lost_line(board: str, doing: str, messages: str = "") -> BoardFailedError:
     """Return the error for a connection that broke while something was done on the board."""
-    reason = last_line(printed)
+    reason = last_line(messages)
     return BoardFailedError(
         f"{board}: the line was lost while {doing}{f' ({reason})' if reason else ''}; what was "
         "there before is whole. Run the same command again."
     )
 
 
-def board_failure(board: str, doing: str, code: int, printed: str) -> BoardFailedError:
+def board_failure(board: str, doing: str, code: int, messages: str) -> BoardFailedError:
     """Return the error for a script that failed on the board, from what its programs printed."""
-    for pattern, found, advice in OF_THE_BOARD:
-        if match := re.search(pattern, printed):
+    for pattern, finding, advice in OF_THE_BOARD:
+        if match := re.search(pattern, messages):
             names = match.groupdict()
             return BoardFailedError(
-                f"{board}: {doing} failed, {found.format(**names)} ({last_line(printed)}); "
+                f"{board}: {doing} failed, {finding.format(**names)} ({last_line(messages)}); "
                 f"{advice.format(**names)}."
             )
-    return BoardFailedError(
-        f"{board}: {doing} failed with exit code {code}: {last_line(printed) or 'no reason given'}."
-    )
+    reason = last_line(messages) or "no reason given"
+    return BoardFailedError(f"{board}: {doing} failed with exit code {code}: {reason}.")
 
 
-def last_line(printed: str) -> str:
+def last_line(messages: str) -> str:
     """Return the last line with words, without the frames that ssh draws with signs."""
-    lines = [line.strip().rstrip(".") for line in printed.splitlines()]
+    lines = [line.strip().rstrip(".") for line in messages.splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), "")

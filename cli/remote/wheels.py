@@ -81,15 +81,15 @@ def choose_wheels(wheels: Sequence[Wheel], board: SeenBoard, name: str) -> list[
         BoardError: No wheel of edgefold is for this board.
     """
     ours = [wheel for wheel in wheels if wheel.name == PRODUCT]
-    fitting = [wheel for wheel in ours if wheel.fits(board)]
-    if not fitting:
+    candidates = [wheel for wheel in ours if wheel.fits(board)]
+    if not candidates:
         shown = ", ".join(wheel.path.name for wheel in ours[:3])
         raise BoardError(
             f"{name} has {board.python_processor} with {board.libc or 'an unknown C library'} and "
             f"Python {'.'.join(map(str, board.python or ()))}, and {shown} is not for it; give the "
             "wheel whose name ends in this processor, or a folder that has it (docs/install.md)."
         )
-    best = max(fitting, key=lambda wheel: (_numbers(wheel.version), not wheel.is_for_any))
+    best = max(candidates, key=lambda wheel: (_numbers(wheel.version), not wheel.is_for_any))
     return [best, *(w for w in wheels if w.name != PRODUCT and w.fits(board))]
 
 

@@ -115,18 +115,18 @@ def run(args: argparse.Namespace) -> int:
     require_boards(args, args.boards)
     _require_sense(args)
     order = _order(args)
-    found: dict[str, Rows] = {}
+    tables: dict[str, Rows] = {}
 
     def work(connection: Connection, progress: BoardProgress) -> ExitCode:
         def show(text: str) -> None:
             progress.show(connection.name, text)
 
-        rows = found.setdefault(connection.name, {})
+        rows = tables.setdefault(connection.name, {})
         deployment = Deployment(connection, order, rows, show, progress.say)
         return deployment.go_back() if args.rollback else deployment.deploy()
 
     results = on_boards(args.boards, ssh_options(args), work, n_at_once(args))
-    _print(results, found, order.dry_run)
+    _print(results, tables, order.dry_run)
     say_failures(results)
     return code_of_all([r.code if r.value is None else r.value for r in results])
 
@@ -171,7 +171,7 @@ def _order(args: argparse.Namespace) -> Order:
     )
 
 
-def _print(results: Sequence[BoardResult[ExitCode]], found: dict[str, Rows], is_dry: bool) -> None:
+def _print(results: Sequence[BoardResult[ExitCode]], tables: dict[str, Rows], is_dry: bool) -> None:
     """Print what was found and done, a column for each board."""
     from edgefold.cli.remote.table import side_by_side, terminal_width
 
@@ -179,7 +179,7 @@ def _print(results: Sequence[BoardResult[ExitCode]], found: dict[str, Rows], is_
     for result in results:
         failed = result.error is not None or result.value
         ended = "FAILED, see below" if failed else "looked at" if is_dry else "done"
-        columns.append({**found.get(result.name, {}), "ended": ended})
+        columns.append({**tables.get(result.name, {}), "ended": ended})
     labels = dict.fromkeys(label for column in columns for label in column if label != "ended")
     rows = {label: [column.get(label, "-") for column in columns] for label in (*labels, "ended")}
     table = side_by_side([result.name for result in results], rows, terminal_width())

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,18 @@ def test_bytes_that_change_on_the_way_are_found(
     assert deploy("kitchen", "--bundle", bundle) == 6
     assert "SHA-256" in capsys.readouterr().err
     assert asked(kitchen) == [] and not has(kitchen, bundle)
+
+
+def test_a_bundle_with_another_hash_than_expected_is_not_copied(
+    deploy: Deploy, kitchen: Sshd, tmp_path: Path
+) -> None:
+    installed(kitchen)
+    bundle = copy_of_bundle(tmp_path / "tiny")
+    assert deploy("kitchen", "--bundle", bundle, "--expect-hash", "0" * 64) == 1
+    assert not (kitchen.home / "edgefold").exists()
+    digits = sha256((bundle / "manifest.json").read_bytes()).hexdigest()
+    assert deploy("kitchen", "--bundle", bundle, "--expect-hash", digits) == 0
+    assert f"--expect-hash={digits}" in asked(kitchen)[0]
 
 
 def test_one_board_that_fails_does_not_stop_the_other(
