@@ -286,6 +286,8 @@ class Deployment:
             reason = ended.error or f"edgefold check ended there with exit code {ended.code.value}"
             if ended.code is ExitCode.WRONG_RESULT:
                 reason = "the check failed there, its predictions are not those of the bundle"
+            elif ended.code is ExitCode.MACHINE and self._order.wheels:
+                reason = f"{reason.rstrip('.')}; give --extra cpu, or --library FILE"
             self._say(f"edgefold: error: {self._name}: {reason}")
         return ended.code
 

@@ -22,7 +22,7 @@ from edgefold.cli.options.bundle_options import (
     bundle_of,
     require_trusted,
 )
-from edgefold.cli.terminal import printable
+from edgefold.cli.terminal import printable, say
 
 if TYPE_CHECKING:
     from edgefold.cli.remote.boards import BoardResult
@@ -116,17 +116,20 @@ def run(args: argparse.Namespace) -> int:
     _require_sense(args)
     order = _order(args)
     tables: dict[str, Rows] = {}
+    messages: list[str] = []  # they follow the table, as the errors of other boards do
 
     def work(connection: Connection, progress: BoardProgress) -> ExitCode:
         def show(text: str) -> None:
             progress.show(connection.name, text)
 
         rows = tables.setdefault(connection.name, {})
-        deployment = Deployment(connection, order, rows, show, progress.say)
+        deployment = Deployment(connection, order, rows, show, messages.append)
         return deployment.go_back() if args.rollback else deployment.deploy()
 
     results = on_boards(args.boards, ssh_options(args), work, n_at_once(args))
     _print(results, tables, order.dry_run)
+    for message in messages:
+        say(message)
     say_failures(results)
     return code_of_all([r.code if r.value is None else r.value for r in results])
 
