@@ -208,6 +208,7 @@ def test_a_folder_without_a_wheel(pc: Pc, tmp_path: Path, capsys: Text) -> None:
     assert "make wheels" in one_line(capsys)
 
 
+@pytest.mark.long
 def test_a_folder_that_lacks_a_wheel_which_edgefold_needs(
     pc: Pc, kitchen: Sshd, tmp_path: Path, capsys: Text
 ) -> None:

@@ -8,13 +8,18 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgefold.cli.main import main
+from edgefold.cli.remote.address import board_address
+from edgefold.cli.remote.command import run_edgefold
+from edgefold.cli.remote.connection import Connection, SshOptions, socket_folder
 from edgefold.cli.schemas.profile import ProfileRecord
+from edgefold.cli.terminal import STATUS, StatusLine
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.cli.remote.boards import Pc, Sshd, copy_of_bundle
 
@@ -241,6 +246,34 @@ def test_there_is_one_handshake_for_each_board(
     before = log.read_text().count("Accepted publickey")
     assert main(["profile", str(copy_of_bundle(tmp_path / "tiny")), *on(pc, "kitchen")]) == 0
     assert log.read_text().count("Accepted publickey") == before + 1
+
+
+def test_a_board_prints_its_progress_as_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: Text
+) -> None:
+    monkeypatch.setenv(STATUS, "lines")
+    line = StatusLine()
+    line.show("timing updates")
+    assert line.is_live and capsys.readouterr().err == "\rtiming updates\n"
+
+
+def test_the_boards_progress_and_warnings_are_shown_here(pc: Pc, kitchen: Sshd) -> None:
+    kitchen.program(
+        "edgefold",
+        "printf '\\rtiming updates\\n' >&2; echo 'edgefold: warning: too warm' >&2\n"
+        "echo 'a table' >&2; echo record",
+    )
+    shown, warnings = list[str](), list[str]()
+    board, options = board_address("kitchen"), SshOptions(config=pc.config)
+    with (
+        socket_folder() as folder,
+        closing(Connection(board, "kitchen", options, Path(folder, "0"))) as connection,
+    ):
+        connection.open()
+        ended = run_edgefold(connection, "edgefold", ["profile"], shown.append, warnings.append)
+    assert shown == ["timing updates"]
+    assert warnings == ["edgefold: warning: kitchen: too warm"]
+    assert (ended.code, ended.output) == (0, b"record\n")
 
 
 @pytest.mark.parametrize("option", ["--port", "--identity", "--board-dir", "--ssh-option"])
