@@ -11,6 +11,7 @@ import math
 import os
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
@@ -74,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
                 f"argument {option}: its name is not UTF-8, and a snapshot cannot keep it; choose "
                 "another name"
             )
+    if args.keep_rows and not args.snapshot:
+        args.usage_error("argument --keep-rows: name a --snapshot, next to which rows are kept")
     if args.output == args.alarms == "-":
         args.usage_error("argument --alarms: --output has standard output already; name a file")
     with StopSignal() as stop:
@@ -135,6 +138,10 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.runtime.sinks.row_sink import SinkOptions, open_row_sink
     from edgefold.runtime.sources.row_source import open_row_source
 
+    if args.candidate is not None:
+        from edgefold.cli.loop.candidate import open_candidate, take_candidate_that_took_over
+
+        take_candidate_that_took_over(args)
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)
     is_message = bool(prefix_of(args.input))
@@ -171,8 +178,21 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         to = SinkOptions(stop, args.rotate, "--output", args.snapshot, tell, watchers.idle)
         output = open_row_sink(args.output, to)
         alarms = open_row_sink(args.alarms, replace(to, rotation=None, option="--alarms"))
+        kept = trial = None
+        if args.keep_rows:
+            from edgefold.runtime.trial.kept_rows import KeptRows
+
+            kept = KeptRows(Path(f"{args.snapshot}.rows"), args.keep_rows)
+            opened.enter_context(closing(kept))
+        if args.candidate is not None:
+
+            def adapters_of(other: Manifest) -> tuple[list[RowAdapter], Columns | None]:
+                return _adapters(args, other, n_streams, table)
+
+            trial = open_candidate(args, stream, adapters, columns, adapters_of, opened)
         loop = PredictionLoop(
-            stream, adapters, source, output, args.snapshot, options, columns, alarms
+            *(stream, adapters, source, output, args.snapshot, options, columns, alarms),
+            *(kept, trial),
         )
         keeps = stream.manifest.keeps
         delivery = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.sinks.row_sink import RowSink
     from edgefold.runtime.sources.row_source import RowSource
+    from edgefold.runtime.trial.trial import Trial
 
 SHOWN_BAD_ROWS = 20
 SHOWN_NOTES = 20
@@ -213,6 +215,8 @@ class Progress(LoopWatcher):
                 f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
                 f"--streams {len(self._loop.sensors.all)}"
             )
+        if trial := self._loop.trial:
+            lines.append(f"candidate     {_trial_text(trial)}")
         if self._delivery is not None:
             lines.append(f"on alarm      {self._delivery.summary}")
         if lost := self.lost:
@@ -268,6 +272,20 @@ class Progress(LoopWatcher):
             f"last, {self._last_bad[[*(named or lost)][-1]]}. Fix the input: its rows are learned "
             "again once they fit"
         )
+
+
+def _trial_text(trial: Trial) -> str:
+    """Return in words how far the trial of a candidate is."""
+    if not trial.is_running:
+        return f"{trial.phase}: {trial.reason}"
+    who = "speaks, on probation" if trial.is_heard else "not heard yet"
+    sign = -1 if trial.is_heard else 1
+    odds = math.exp(min(trial.evidence.log_e, 50.0))
+    return (
+        f"{who}; over {trial.n_rows:,} rows {sign * trial.evidence.mean:+.3g} nats a row against "
+        f"the old model, evidence {odds:.3g} of {1 / trial.risk:.3g}"
+        + (" to bring the old one back" if trial.is_heard else " to speak")
+    )
 
 
 def _alarm_text(alarm: Alarm) -> str:

@@ -15,6 +15,7 @@ from edgefold.cli.options.bundle_options import (
     positive_number,
     seed,
 )
+from edgefold.cli.options.candidate_options import add_candidate_arguments
 from edgefold.cli.options.flags import add_flags
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.sources.journal import FILE_BYTES
@@ -107,6 +108,7 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the random numbers that a model computes (default 0); a snapshot keeps its own",
     )
+    add_candidate_arguments(parser)
     add_stream_arguments(parser)
 
 

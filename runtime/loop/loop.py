@@ -22,18 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefold.runtime.errors import (
-    DataError,
-    OutputError,
-    PaceError,
-    StepRefusedError,
-    ValueRefusedError,
-)
+from edgefold.runtime.errors import DataError, EdgefoldError, OutputError, PaceError
 from edgefold.runtime.loop.alarm import AlarmLines
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.known_rows import LIMIT_S, KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
+from edgefold.runtime.loop.record import LoopRecord
 from edgefold.runtime.loop.streams import LoopStream, LoopStreams
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
@@ -44,6 +39,9 @@ from edgefold.runtime.sinks.output_file import OutputFile, explain_existing
 from edgefold.runtime.sinks.row_sink import RowSink
 from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.stream import Stream
+from edgefold.runtime.trial.kept_rows import KeptRows
+from edgefold.runtime.trial.trial import TAKEN_OVER, Trial, learned
+from edgefold.runtime.trial.trial_files import TrialFiles
 
 DAY_S = 86400
 
@@ -84,9 +82,10 @@ class PredictionLoop:
             (`edgefold.runtime.rows.sensor_columns`); None reads the first adapter's columns, which
             belong to a single sensor.
         alarms: The output for the alarms of the general model of sensors; None for none.
+        kept_rows: Keeps the last rows for candidates to come; None keeps none.
+        trial: The trial of a candidate, with its files; None without one.
 
     Attributes:
-        sensors: All sensors of the loop, each with its counters.
         unassigned: Counts of lines that belong to no sensor; a single sensor counts them itself.
         n_without_slot: Number of rows of this run that were refused because their sensor was new
             and there was no memory (slot) for one more.
@@ -106,12 +105,15 @@ class PredictionLoop:
         options: LoopOptions,
         columns: Columns | None = None,
         alarms: RowSink | None = None,
+        kept_rows: KeptRows | None = None,
+        trial: TrialFiles | None = None,
     ):
         self._source, self._output, self._options = source, output, options
         self._columns = adapters[0].columns if columns is None else columns
-        self.sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
+        self._sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
+        self._kept_rows, self._trial_files = kept_rows, trial
         settings = {"anomaly_z": options.anomaly_z, **adapters[0].settings}
-        self._snapshot = LoopSnapshot(snapshot, stream, self.sensors, self._columns, settings)
+        self._snapshot = LoopSnapshot(snapshot, stream, self._sensors, self._columns, settings)
         self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms
         self._alarm_lines = AlarmLines(self._alarms.is_json, self.sensors.are_named)
         self._layout: Layout | None = None  # of the input, as the snapshot keeps it
@@ -124,6 +126,17 @@ class PredictionLoop:
         self._mid_line = False  # a part of the present line is counted already
         n_errors = self.sensors.first.columns.n_errors
         self.unassigned = Counters(squared_error=[0.0] * n_errors)
+
+    @property
+    def trial(self) -> Trial | None:
+        """Return the trial of a candidate; None without one, and once it has taken over."""
+        return self._trial_files.trial if self._trial_files else None
+
+    @property
+    def sensors(self) -> LoopStreams:
+        """Return all sensors of the model that speaks, each with its counters."""
+        trial = self.trial
+        return trial.new if trial and trial.is_heard else self._sensors
 
     @property
     def counters(self) -> Counters:
@@ -176,6 +189,9 @@ class PredictionLoop:
             source.keep()
             since = 0 if self._write(row, text) else since + 1
             self._watcher.line()
+            if self.trial and self.trial.phase == TAKEN_OVER:
+                self._take_over()
+                since = 0
             if since >= self._options.every or source.wants_snapshot:
                 self._save()
                 since = 0
@@ -233,7 +249,8 @@ class PredictionLoop:
         """
         if isinstance(part, MissingRow):
             self._first_bad = self._first_bad or f"line {line}: {part.reason}"
-            self.counters_of(name).missing += 1
+            for counters in self._all_counters(name):
+                counters.missing += 1
             self._mid_line = True
             return ""
         if isinstance(part, BadRow):
@@ -242,25 +259,19 @@ class PredictionLoop:
         if self.known.skips(name, part.numbers[0]):
             return ""
         self._begin()
-        try:
-            sensor = self.sensors.turn_to(name)
-            n_refused = sensor.counters.refused_in_a_row
-            fields = sensor.process(part)
-        except PaceError as error:
-            if self.sensors.are_named:  # the others go on
-                self._refuse(name, line, str(error), "pace")
-                return ""
-            self._withdraw()
-            raise DataError(f"{self._source.name}: {error}") from None
-        except (DataError, ValueRefusedError, StepRefusedError) as error:
-            has_slot = self.sensors.find(name) is not None
-            self.n_without_slot += not has_slot
-            reason = f"the row was refused: {str(error).rstrip('.')}"
-            self._refuse(name, line, reason, "refused" if has_slot else "no slot")
+        if self._kept_rows is not None:
+            self._kept_rows.add(name, part.numbers)
+        trial = self.trial if self.trial and self.trial.is_running else None
+        answer = (
+            trial.learn(self._sensors, name, part) if trial else learned(self._sensors, name, part)
+        )
+        if answer.sensor is None:
+            self._refuse_row(name, line, answer.error)
             return ""
+        sensor = answer.sensor
         if sensor.counters.not_learned:
             self.full.setdefault(name, line)
-        for whose, n in ((name, n_refused), ("", self.unassigned.refused_in_a_row)):
+        for whose, n in ((name, answer.n_refused), ("", self.unassigned.refused_in_a_row)):
             if n:
                 self._watcher.resumed(whose, line, n)
         if sensor.alarm is not None:
@@ -268,7 +279,24 @@ class PredictionLoop:
         self._mid_line, self.unassigned.refused_in_a_row = True, 0
         if self._watcher.wants_rows:
             self._watcher.row(_watched(part, sensor))
-        return self.sensors.written(part, sensor, fields)
+        return self.sensors.written(part, sensor, answer.fields or ())
+
+    def _refuse_row(self, name: str, line: int, error: EdgefoldError | None) -> None:
+        """Count and report a row that the model refused.
+
+        Raises:
+            DataError: The rows of a single sensor come at another pace than the model's.
+        """
+        if isinstance(error, PaceError):
+            if self.sensors.are_named:  # the others go on
+                self._refuse(name, line, str(error), "pace")
+                return
+            self._withdraw()
+            raise DataError(f"{self._source.name}: {error}") from None
+        has_slot = self.sensors.find(name) is not None
+        self.n_without_slot += not has_slot
+        reason = f"the row was refused: {str(error).rstrip('.')}"
+        self._refuse(name, line, reason, "refused" if has_slot else "no slot")
 
     def _refuse(self, name: str, line: int, reason: str, kind: Refusal) -> None:
         """Count and report a row that is skipped; with the option `strict` raise DataError.
@@ -288,7 +316,10 @@ class PredictionLoop:
                 "before it is kept."
             )
         self._first_bad = self._first_bad or f"line {line}: {reason}"
-        self.counters_of(name).skip()
+        for counters in (
+            self._all_counters(name) if kind == "unreadable" else (self.counters_of(name),)
+        ):
+            counters.skip()
         known = name if self.sensors.find(name) else ""
         self._watcher.refused(known, line, reason, kind)
 
@@ -296,6 +327,13 @@ class PredictionLoop:
         """Return the counts of the sensor of this name, or `unassigned` if it has not come yet."""
         sensor = self.sensors.find(name)
         return sensor.counters if sensor else self.unassigned
+
+    def _all_counters(self, name: str) -> list[Counters]:
+        """Return the counts of this sensor in each model that learns; else `unassigned`."""
+        trial = self.trial
+        models = [self._sensors, *([trial.new] if trial and trial.is_running else [])]
+        found = [sensor.counters for model in models if (sensor := model.find(name))]
+        return found or [self.unassigned]
 
     def _write(self, row: Row | BadRow, text: str) -> bool:
         """Write the output's text for one line of the input.
@@ -366,7 +404,11 @@ class PredictionLoop:
         assert layout is not None
         alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
         mark, known = self._source.mark(), self.known.pending
-        self._snapshot.write(layout, self.unassigned, mark, output, alarms, known)
+        trial = None
+        if self._trial_files is not None:
+            trial = self._trial_files.write(layout, self.unassigned, mark)
+        rows = self._kept_rows.mark() if self._kept_rows else None
+        self._snapshot.write(layout, self.unassigned, mark, output, alarms, known, trial, rows)
         self._source.kept()
         self._watcher.saved()
 
@@ -384,6 +426,7 @@ class PredictionLoop:
                     raise OutputError(explain_existing(output.name))
             if self._options.force:
                 source.start_over()
+            self._begin_trial(None)
             return
         record = self._snapshot.restore(source.name)
         layout = record.layout
@@ -403,6 +446,28 @@ class PredictionLoop:
         is_new = self.counters.rows == 0 or bool(self._alarms.first_mark)  # or a file, not a pipe
         self._alarms.resume(record.alarms or {}, self._alarm_lines.header, is_new)
         self._begun, self.resumed = True, layout is not None
+        self._begin_trial(record)
+
+    def _begin_trial(self, record: LoopRecord | None) -> None:
+        """Open the kept rows, and restore the candidate or let it learn them.
+
+        Args:
+            record: The record of the snapshot from which the loop resumes; None without one.
+        """
+        if self._kept_rows is not None:
+            self._kept_rows.open(record.rows if record else None)
+        if self._trial_files is not None:
+            kept = () if self._kept_rows is None else self._kept_rows.rows()
+            self._trial_files.begin(record.trial if record else None, self._source.name, kept)
+
+    def _take_over(self) -> None:
+        """Go on with the candidate alone, and let the snapshot be its own from now on."""
+        assert self._trial_files is not None and self._snapshot.path is not None
+        self._sensors = self._trial_files.trial.new
+        self._snapshot = self._trial_files.of_loop(self._snapshot.path)
+        files, self._trial_files = self._trial_files, None
+        self._save()
+        files.remove()
 
 
 def _watched(row: Row, sensor: LoopStream) -> WatchedRow:

@@ -69,6 +69,8 @@ class LoopSnapshot:
         output: dict[str, Any],
         alarms: dict[str, Any] | None,
         known: tuple[str, ...] = (),
+        trial: dict[str, Any] | None = None,
+        rows: dict[str, Any] | None = None,
     ) -> None:
         """Replace the snapshot by one of the present state; do nothing without a file.
 
@@ -79,6 +81,8 @@ class LoopSnapshot:
             output: The mark in the output.
             alarms: The mark in the file of alarms; None without one.
             known: Names of the sensors whose next rows may come again.
+            trial: The state of a candidate's trial; None without one.
+            rows: The place of the kept rows; None without them.
 
         Raises:
             SnapshotError: The file system refused; the snapshot before is intact.
@@ -98,6 +102,8 @@ class LoopSnapshot:
             self._columns.form,
             alarms,
             known,
+            trial,
+            rows,
         )
         self._stream.save(self.path, {RECORD: record.to_array(), **sensors.arrays()})
 

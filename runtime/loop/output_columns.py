@@ -112,7 +112,10 @@ class OutputColumns:
         if values and self.has_band:
             half = BAND_90 * float(self._kind.deviation(values)[0])
             low, high = mean - half, mean + half
-        return RowView(value, mean, low, high, math.nan)
+        nats = math.nan
+        if values and y and self._kind.has_score:
+            nats = float(self._kind.log_likelihood(values, np.asarray(y), np))
+        return RowView(value, mean, low, high, nats)
 
     def text(self, values: Mapping[str, Any], score: RowScore) -> str:
         """Return the fields of a row that was predicted, with commas between them.

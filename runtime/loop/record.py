@@ -53,6 +53,8 @@ class LoopRecord:
             such a file.
         known: Names of the sensors whose next rows may come again
             (`edgefold.runtime.loop.known_rows`).
+        trial: The state of a candidate's trial (`edgefold.runtime.trial`); None without one.
+        rows: The place of the kept rows (`edgefold.runtime.trial.kept_rows`); None without them.
     """
 
     settings: Json
@@ -65,16 +67,17 @@ class LoopRecord:
     table: Json | None = None
     alarms: Json | None = None
     known: tuple[str, ...] = ()
+    trial: Json | None = None
+    rows: Json | None = None
 
     def to_array(self) -> Array:
         """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
         form = asdict(self)
         if not self.names:
             del form["names"], form["sensors"]
-        if self.table is None:
-            del form["table"]
-        if self.alarms is None:
-            del form["alarms"]
+        for name in ("table", "alarms", "trial", "rows"):
+            if form[name] is None:
+                del form[name]
         if not self.known:
             del form["known"]
         return np.frombuffer(json.dumps(form).encode(), np.uint8)
@@ -112,9 +115,10 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         table = _object(form["table"]) if "table" in form else None
         alarms = _mark(_object(form["alarms"])) if "alarms" in form else None
         known = tuple(_text(name) for name in _sequence(form.get("known", [])))
-        layout = _layout(form, columns)
+        trial, rows = (_object(form[n]) if n in form else None for n in ("trial", "rows"))
         return LoopRecord(
-            settings, found, layout, _mark(output), counters, names, sensors, table, alarms, known
+            *(settings, found, _layout(form, columns), _mark(output), counters, names, sensors),
+            *(table, alarms, known, trial, rows),
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

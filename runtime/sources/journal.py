@@ -216,6 +216,22 @@ class Journal:
                     if number > self._released:
                         yield number, record
 
+    def all_records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all records on the disk, released or not, as pairs of number and content."""
+        for file in sorted(self._files, key=lambda file: file.last):
+            for group in file.groups:
+                yield from file.records(group)
+
+    def cut(self, number: int) -> None:
+        """Forget the records after this number, which must be the last one of a group.
+
+        The next record gets the number after it.
+        """
+        for file in self._files:
+            file.groups = [group for group in file.groups if group.last <= number]
+        self._turn = self._files.index(max(self._files, key=lambda file: file.last))
+        self.last = self._synced = number
+
     def append(self, record: bytes) -> int:
         """Add a record to the group that `sync` writes next, and return the record's number.
 

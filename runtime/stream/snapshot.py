@@ -228,6 +228,15 @@ def read_snapshot(
     return record, state, extra
 
 
+def bundle_of(path: Path) -> str:
+    """Return the hash of the bundle to which a snapshot belongs; "" if it cannot be read."""
+    try:
+        arrays = read_npz(path, 2 * path.stat().st_size + RECORD_BYTES)
+        return str(json.loads(arrays["record"].tobytes())["bundle_hash"])
+    except Exception:  # JSON and what it holds raise many kinds; `read_snapshot` explains them
+        return ""
+
+
 def _in_layout(
     manifest: Manifest,
     arrays: Mapping[str, Array],

@@ -269,7 +269,7 @@ def test_rows_are_published_into_a_log_once_though_they_are_sent_again(tmp_path:
         rows = []
         for number in range(1, info.state.last_seq + 1):
             message = await client.jsm().get_msg("out", number)
-            rows.append(json.loads(message.data))
+            rows.append(json.loads(message.data or b""))
         await client.close()
         return rows
 
