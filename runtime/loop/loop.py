@@ -30,7 +30,7 @@ from edgefold.runtime.loop.known_rows import LIMIT_S, KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
 from edgefold.runtime.loop.record import LoopRecord
 from edgefold.runtime.loop.streams import LoopStream, LoopStreams
-from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
+from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow, Watchers
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
@@ -120,7 +120,7 @@ class PredictionLoop:
         self._begun = False
         self.resumed = False
         self.known, self._n_connections = KnownRows(), 0
-        self._watcher = LoopWatcher()
+        self._watcher: LoopWatcher = Watchers()
         self._first_bad = ""
         self.n_without_slot, self.full = 0, dict[str, int]()
         self._mid_line = False  # a part of the present line is counted already

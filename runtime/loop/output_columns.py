@@ -114,7 +114,8 @@ class OutputColumns:
             low, high = mean - half, mean + half
         nats = math.nan
         if values and y and self._kind.has_score:
-            nats = float(self._kind.log_likelihood(values, np.asarray(y), np))
+            with np.errstate(all="ignore"):  # a value may be beyond all that the model expects
+                nats = float(self._kind.log_likelihood(values, np.asarray(y), np))
         return RowView(value, mean, low, high, nats)
 
     def text(self, values: Mapping[str, Any], score: RowScore) -> str:
