@@ -27,6 +27,7 @@ UNITS = sorted(path.name for path in DEPLOY.glob("*@.*"))
 PROGRAM = "/opt/edgefold/bin/edgefold"
 ENGINE = "edgefold-engine@.service"
 LOOP, SENSORS = "edgefold@.service", "edgefold-sensors@.service"
+MQTT = "edgefold-mqtt@.service"
 CPU_LOOPS = ["edgefold-cpu@.service", SENSORS]
 LOOPS = [LOOP, *CPU_LOOPS]
 PAGES = ("jetson.md", "running.md")
@@ -64,7 +65,7 @@ def test_the_units_commands_parse(unit: str, command: str) -> None:
     program, *argv = shlex.split(command.replace("%i", "sensor"))
     assert program == PROGRAM
     folder = Path(build_parser(argv).parse_args(argv).bundle)
-    if unit == SENSORS:
+    if unit in (SENSORS, MQTT):
         assert folder.name == "sensors" and (folder / "manifest.json").exists()
     else:
         assert folder == Path("/opt/edgefold/bundles/sensor")
@@ -103,6 +104,13 @@ def test_each_loop_reads_the_pipe_of_its_own_socket_and_resumes(loop: str) -> No
     command = dict(pairs)["ExecStart"]
     assert "--input -" in command and "--snapshot state.npz" in command
     assert ("Type", "notify") in pairs and ("WatchdogSec", "60") in pairs
+
+
+def test_the_loop_of_a_broker_is_watched_and_reaches_the_network_only() -> None:
+    pairs = settings(MQTT)
+    assert ("Type", "notify") in pairs and ("WatchdogSec", "60") in pairs
+    assert ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6") in pairs
+    assert ("PrivateDevices", "yes") in pairs and ("ProtectSystem", "strict") in pairs
 
 
 @pytest.mark.parametrize("loop", CPU_LOOPS)
