@@ -27,6 +27,7 @@ from benchmarks.attention.attention_tables import (
     attention_speed,
 )
 from benchmarks.headline import headline
+from benchmarks.loop.candidates_table import candidates
 from benchmarks.memory.budget_table import budget
 from benchmarks.memory.energy_table import energy_simulation
 from benchmarks.memory.engine_table import engine_build
@@ -126,6 +127,7 @@ ORDER = (
     "sensor_covariates",
     "sensor_cost",
     "sensor_nab",
+    "candidates",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -149,6 +151,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_covariates": sensor_covariates,
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
+    "candidates": candidates,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

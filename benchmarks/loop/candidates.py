@@ -1,0 +1,210 @@
+"""How often is a worse candidate promoted, and how soon one that is better by 0.02 nats?
+
+    stream of a known law ──> old model, candidate ──> log scores ──> evidence ──> promoted?
+                       └────> expected difference of each row, given the past
+
+    python -m benchmarks candidates [--pairs N] [--streams N]
+
+The models are the shipped bundle `gp_tiny` with different assumptions on the scale of the values,
+so that a pair differs by much or by next to nothing; in a quarter of the pairs by half a percent.
+The law of a value is known, so the expected difference of a row's two log scores, cut as the test
+cuts it, is computed by Gauss-Hermite quadrature. A promotion is wrong if the mean of the expected
+differences up to it is not above 0. The second part takes one pair, whose candidate is better by
+0.02 nats a row on a pilot stream, over many streams.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import (
+    Requirement,
+    arguments,
+    at_least,
+    at_most,
+    conditions,
+    finish,
+    progress,
+)
+from benchmarks.tables import as_text
+from edgefold.runtime import Stream
+from edgefold.runtime.arrays import FloatArray
+from edgefold.runtime.bundle.manifest_file import with_checksum
+from edgefold.runtime.shipped_bundles import gp_tiny
+from edgefold.runtime.trial.evidence import BOUND_NATS, Evidence
+
+QUESTION = "How often is a worse candidate promoted, and how soon a better one?"
+RISK, BETTER_NATS, WITHIN = 0.05, 0.02, 5000
+N_PAIRS, N_ROWS, N_STREAMS = 200, 2000, 100
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+PILOT_SEED = 4711
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A stream whose values have a known law: y = sum of sines of x + noise."""
+
+    x: FloatArray
+    means: FloatArray
+    y: FloatArray
+    noise: float
+
+
+def law(seed: int, n_rows: int, noise: float | None = None) -> Law:
+    """Draw a stream."""
+    chance = np.random.default_rng([seed, 20_263])
+    size = math.exp(chance.uniform(math.log(0.05), math.log(0.5))) if noise is None else noise
+    x = chance.uniform(-2, 2, n_rows)
+    rates, phases, heights = chance.uniform(1, 5, 3), chance.uniform(0, 6, 3), chance.normal(size=3)
+    means = np.sin(np.outer(x, rates) + phases) @ heights / math.sqrt(3)
+    return Law(x, means, means + size * chance.normal(size=n_rows), size)
+
+
+class Models:
+    """Opens `gp_tiny` with a scale of the values, and predicts a stream row by row."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def predictions(self, scale: float, stream: Law) -> tuple[FloatArray, FloatArray]:
+        """Return the means and deviations that were predicted before each value was learned."""
+        place = self._folder / f"{scale!r}"
+        if not place.exists():
+            shipped = Path(next(iter(gp_tiny.__path__)))
+            shutil.copytree(shipped, place, ignore=shutil.ignore_patterns("__pycache__"))
+            manifest = json.loads((place / "manifest.json").read_text())
+            manifest["points"]["y"]["scale"] = [scale]
+            (place / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+        found = np.empty((2, len(stream.x)))
+        with Stream.open(place) as model:
+            for row, (x, y) in enumerate(zip(stream.x, stream.y, strict=True)):
+                point = np.array([[x]])
+                prediction = model.query(point)
+                found[:, row] = prediction.mean.item(), prediction.std.item()
+                model.update(point, np.array([[y]]))
+        return found[0], found[1]
+
+
+def log_score(y: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
+    """Return the log density of values under normal predictions, in nats."""
+    scores: FloatArray = -0.5 * ((y - mean) / std) ** 2 - np.log(std) - 0.5 * math.log(2 * math.pi)
+    return scores
+
+
+def followed(models: Models, old: float, new: float, stream: Law) -> dict[str, Any]:
+    """Follow one pair until it is promoted, or to the end of the stream."""
+    mine, theirs = (models.predictions(scale, stream) for scale in (old, new))
+    differences = log_score(stream.y, *theirs) - log_score(stream.y, *mine)
+    drawn = stream.means[:, None] + stream.noise * NODES
+    cut = np.clip(
+        log_score(drawn, theirs[0][:, None], theirs[1][:, None])
+        - log_score(drawn, mine[0][:, None], mine[1][:, None]),
+        -BOUND_NATS,
+        BOUND_NATS,
+    )
+    expected = cut @ WEIGHTS / WEIGHTS.sum()
+    evidence, promoted = Evidence(), 0
+    for difference in differences.tolist():
+        evidence.add(difference)
+        if evidence.log_e >= -math.log(RISK):
+            promoted = evidence.n
+            break
+    until = promoted or len(expected)
+    return {
+        "old": old,
+        "new": new,
+        "promoted_after": promoted,
+        "expected_until": float(expected[:until].mean()),
+        "expected": float(expected.mean()),
+        "spread": float(np.clip(differences, -BOUND_NATS, BOUND_NATS).std()),
+    }
+
+
+def pair(seed: int) -> tuple[float, float]:
+    """Draw the scales of a pair; every fourth differs by half a percent."""
+    chance = np.random.default_rng([seed, 20_264])
+    old, new = np.exp(chance.uniform(math.log(0.5), math.log(2), 2)).round(4)
+    if seed % 4 == 0:
+        new = round(old * chance.choice((0.995, 1.005)), 6)
+    return float(old), float(new)
+
+
+def slightly_better(models: Models, n_rows: int) -> tuple[float, float]:
+    """Find a pair whose candidate is better by `BETTER_NATS` on a pilot stream."""
+    stream, old, low, high = law(PILOT_SEED, n_rows, 0.1), 1.0, 0.8, 1.0
+    for _ in range(12):
+        new = (low + high) / 2
+        gain = followed(models, old, new, stream)["expected"]
+        low, high = (new, high) if gain > BETTER_NATS else (low, new)
+    return old, (low + high) / 2
+
+
+def requirements(data: Mapping[str, Any]) -> list[Requirement]:
+    """Return the project's demands."""
+    n_wrong, n_pairs = data["n_wrong"], data["n_pairs"]
+    share = 100 * data["n_soon"] / max(data["n_streams"], 1)
+    return [
+        at_most("wrong promotions of all pairs", 100 * n_wrong / n_pairs, 100 * RISK, "%"),
+        at_least(f"better by {BETTER_NATS} nats: promoted in {WITHIN:,} rows", share, 95, "%"),
+    ]
+
+
+def main() -> None:
+    """Follow the pairs, then one pair over many streams, and record."""
+    parser = arguments(__doc__ or "", "candidates")
+    parser.add_argument("--pairs", type=int, default=N_PAIRS, help=f"default {N_PAIRS}")
+    parser.add_argument("--streams", type=int, default=N_STREAMS, help=f"default {N_STREAMS}")
+    args = parser.parse_args()
+    before = conditions()
+    n_pairs, n_streams = (min(4, n) if args.quick else n for n in (args.pairs, args.streams))
+    n_rows = 300 if args.quick else N_ROWS
+    n_long = 600 if args.quick else WITHIN
+    with tempfile.TemporaryDirectory() as folder:
+        models = Models(Path(folder))
+        pairs = []
+        for seed in range(n_pairs):
+            progress(f"pairs: {seed} of {n_pairs}")
+            pairs.append(followed(models, *pair(seed), law(seed, n_rows)))
+        progress("a pair that differs little")
+        close = slightly_better(models, n_long)
+        streams = []
+        for seed in range(n_streams):
+            progress(f"streams: {seed} of {n_streams}")
+            streams.append(followed(models, *close, law(seed + 10_000, n_long, 0.1)))
+    promoted = [one for one in pairs if one["promoted_after"]]
+    better = [one for one in pairs if one["expected"] > 0]
+    soon = sorted(one["promoted_after"] for one in streams if one["promoted_after"])
+    data = {
+        "risk": RISK,
+        "n_pairs": n_pairs,
+        "n_rows": n_rows,
+        "n_better": len(better),
+        "n_promoted": len(promoted),
+        "n_wrong": sum(one["expected_until"] <= 0 for one in promoted),
+        "n_better_promoted": sum(one["promoted_after"] > 0 for one in better),
+        "close": {
+            "scales": close,
+            "gain_nats": float(np.mean([one["expected"] for one in streams])),
+            "spread_nats": float(np.mean([one["spread"] for one in streams])),
+        },
+        "n_streams": n_streams,
+        "n_soon": len(soon),
+        "rows_until_promoted": {
+            "median": soon[len(soon) // 2] if soon else None,
+            "slowest": soon[-1] if soon else None,
+        },
+    }
+    finish(args, "candidates", QUESTION, before, data, requirements(data), as_text)
+
+
+if __name__ == "__main__":
+    main()
