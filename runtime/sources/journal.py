@@ -256,16 +256,19 @@ class Journal:
         other.groups.clear()
         self._turn = 1 - self._turn
 
-    @property
-    def wants_release(self) -> bool:
+    def wants_release(self, processed: int) -> bool:
         """Return whether a snapshot should be written soon, to make room.
 
-        It is True from the middle of a file on, while the other one holds records that are needed.
-        The group that `sync` writes next counts, since it may be larger than the rest of the file.
+        It is True from the middle of a file on, while the other one holds records that are needed
+        and a snapshot would make all of that file free. The group that `sync` writes next counts,
+        since it may be larger than the rest of the file.
+
+        Args:
+            processed: Number of the last record that a snapshot would know now.
         """
         file, other = self._files[self._turn], self._files[1 - self._turn]
         end = file.end + (_padded(HEAD.size + len(self._buffer)) if self._buffer else 0)
-        return 2 * end >= file.n_bytes and other.last > self._released
+        return 2 * end >= file.n_bytes and self._released < other.last <= processed
 
     @property
     def n_unsynced(self) -> int:

@@ -100,13 +100,11 @@ class MessageSource(RowSource):
         yield from self._rows
 
     def _open(self) -> None:
-        position, n_lines = self._kept
         if self._journal is not None:
             # A part of the message that the snapshot knows in part must come again.
-            released = position - (n_lines > 0)
-            self._journal.open(self._place.get("journal", ""), max(released, 0))
+            self._journal.open(self._place.get("journal", ""), max(self._processed, 0))
             self._again = self._journal.records()
-        self._feed.open({**self._place, "position": position - (n_lines > 0)})
+        self._feed.open({**self._place, "position": self._processed})
 
     # Lines ----------------------------------------------------------------------------------------
 
@@ -217,11 +215,17 @@ class MessageSource(RowSource):
 
     @property
     def wants_snapshot(self) -> bool:
-        return self._journal is not None and self._journal.wants_release
+        return self._journal is not None and self._journal.wants_release(self._processed)
+
+    @property
+    def _processed(self) -> int:
+        """Return the number of the last message of which all lines are processed."""
+        position, n_lines = self._kept
+        return position - (n_lines > 0)
 
     def kept(self) -> None:
         if self._journal is not None:
-            self._journal.release(self._kept[0] - (self._kept[1] > 0))
+            self._journal.release(self._processed)
 
     def resume(self, mark: dict[str, Any], next_file: bool = False) -> None:
         """Continue after the place of a mark; of a file's or a pipe's mark, with what comes now.

@@ -31,7 +31,7 @@ def fill(journal: Journal, n: int, group: int = 5, size: int = 100) -> None:
         journal.append(content(journal.last + 1, size))
         if journal.n_unsynced == group:
             journal.sync()
-        if journal.wants_release:
+        if journal.wants_release(journal.last):
             journal.release(journal.last)
     journal.sync()
 
@@ -72,6 +72,20 @@ def test_a_group_that_waits_counts_when_room_is_asked_for(tmp_path: Path) -> Non
     journal = opened(tmp_path / "j")
     fill(journal, 25, group=10, size=60_000)
     assert journal.last == 25
+
+
+def test_records_that_are_read_again_ask_for_one_snapshot(tmp_path: Path) -> None:
+    """A snapshot for each of them would wear the disk, and make no file free before the last."""
+    journal = opened(tmp_path / "j")
+    while not journal.wants_release(journal.last):
+        journal.append(content(journal.last + 1))
+        journal.sync()
+    again = opened(tmp_path / "j", journal.identity)
+    asked = [number for number, _ in again.records() if again.wants_release(number)]
+    assert 1 < asked[0] < journal.last  # with it the full file is free
+    assert asked == [*range(asked[0], journal.last + 1)]
+    again.release(asked[0])
+    assert not again.wants_release(journal.last)
 
 
 def test_what_was_not_synced_is_lost_and_nothing_else(tmp_path: Path) -> None:
