@@ -28,6 +28,7 @@ KINDS = {
     "rows": "files of rows, read whole and in two parts",
     "tables": "tables of unknown form, compared with the numbers they were made from",
     "kills": "commands killed up to three times, then finished",
+    "broker_schedules": "loops, brokers and connections killed and cut, messages sent again",
     "torn": "files cut, zeroed, with junk or stale copies",
     "exceptions": "exceptions before a line inside a call of `Stream`",
     "sensor_exceptions": "exceptions before a line inside a call of `Sensors`",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attack.brokers.servers import missing
 from attack.forks import play_all
 from attack.kinds.environments import CASES
 from attack.kinds.rows import N_LINES
@@ -25,6 +26,7 @@ COUNTS = {
     "rows": 250,
     "tables": 440,
     "kills": 620,
+    "broker_schedules": 1000,
     "torn": 1000,
     "exceptions": 2000,
     "sensor_exceptions": 1000,
@@ -37,15 +39,21 @@ COUNTS = {
 """Cases of each kind. 250 files of rows are 1,000,000 rows, and so are 440 tables; 620 commands are
 killed over 1,000 times."""
 WORKERS = 2
+MORE_WORKERS = {"broker_schedules": 4}
+"""Kinds whose cases wait more than they compute."""
 LEAST_KILLS = 1000
 
 
 @pytest.mark.parametrize("kind", COUNTS)
 def test_no_case_ends_as_it_must_not(kind: str, subjects: Path) -> None:
+    if kind == "broker_schedules" and (lacking := missing()):
+        pytest.skip(f"it needs {lacking}")
     start_s = time.monotonic()
-    tally = play_all(kind, subjects, COUNTS[kind], WORKERS)
-    more = {"rows": {"rows": COUNTS[kind] * N_LINES}, "kills": {"kills": n_kills(tally)}}
-    note(kind, tally, time.monotonic() - start_s, more.get(kind))
+    tally = play_all(kind, subjects, COUNTS[kind], MORE_WORKERS.get(kind, WORKERS))
+    more = {"rows": COUNTS[kind] * N_LINES} if kind == "rows" else {}
+    if kind in ("kills", "broker_schedules"):
+        more = {"kills": n_kills(tally)}
+    note(kind, tally, time.monotonic() - start_s, more)
     if kind == "bundles":
         _require_answers(tally, subjects)
     failures = tally.failures(kind)

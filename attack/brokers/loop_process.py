@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,22 @@ from attack.brokers.servers import die_with_parent
 from edgefold.cli.main import main
 from edgefold.runtime.sources import jetstream_feed
 
+PRELOADED = (
+    *("edgefold.cli.commands.run", "edgefold.cli.loop.run_progress", "edgefold.cli.faster"),
+    *(
+        "edgefold.cli.forecasting",
+        "edgefold.cli.text.sensor_forecasts",
+        "edgefold.cli.text.sensors",
+    ),
+    *("edgefold.devices.nvidia", "edgefold.runtime.backends.onnxruntime_cpu"),
+    *("edgefold.runtime.loop.adapters", "edgefold.runtime.loop.loop"),
+    *("edgefold.runtime.rows.detect.columns", "edgefold.runtime.sinks.output_file"),
+    *("edgefold.runtime.sources.broker_source", "edgefold.runtime.sources.input_file"),
+    *("edgefold.runtime.stream.stream", "importlib.metadata", "numpy.fft", "numpy.ma"),
+    *("nats", "nats.errors", "nats.js.api", "nats.js.errors"),
+    *("paho.mqtt.client", "paho.mqtt.properties", "paho.mqtt.subscribeoptions"),
+)
+"""Modules that the command imports when it runs; a fork then has them."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.03, 0.3
 CALLS = ("write", "pwrite", "fsync", "fdatasync", "replace", "rename", "ftruncate")
 """Functions of `os` that change the disk or wait for it."""
@@ -53,6 +70,8 @@ class LoopProcess:
     def __init__(self, words: Sequence[str], errors: Path, death: Death | None = None):
         self.death = death
         self.code: int | None = None
+        for name in PRELOADED:
+            import_module(name)
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()

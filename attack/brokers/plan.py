@@ -16,6 +16,10 @@ from attack.brokers.loop_process import MOMENTS, Death
 
 BROKERS = ("jetstream", "mosquitto")
 START = datetime(2026, 3, 1, 22, tzinfo=timezone.utc)
+STATES = (b"online %d", b'{"state": "ON %d"}', b"{broken %d", b"[1, %d]", b"\xff\xfe %d")
+"""Payloads that give no row, or one that is refused."""
+N_STATES = 160
+"""So many messages without a row may come first; they can fill the journal before there is one."""
 N_LAST = 2
 """The last messages of each topic, which are published once everything runs again."""
 KEYS = ("temperature", "humidity")
@@ -85,6 +89,7 @@ class Plan:
         options: Options of `edgefold run` that the compared run has too.
         own_options: Those that it has not.
         window: The most messages that the publisher has under way.
+        address: The topics or the subject of the loop.
         names: Whether a JetStream server knows messages that come again by a name.
         saves: Whether mosquitto saves the loop's session as soon as it is there.
         rate: Messages that are sent in a second.
@@ -99,10 +104,16 @@ class Plan:
     options: tuple[str, ...]
     own_options: tuple[str, ...]
     window: int
+    address: str
     names: bool
     saves: bool
     rate: float
     lead: int
+
+    @property
+    def has_states_first(self) -> bool:
+        """Return whether so many messages without a row come first that a stop may report them."""
+        return sum(not message.rows for message in self.messages) == N_STATES
 
     @property
     def topics(self) -> list[str]:
@@ -126,21 +137,24 @@ def draw(random: np.random.Generator, broker: str, backends: tuple[str, ...]) ->
         backends: The backends that this machine has.
     """
     n_topics = int(random.integers(2, 5))
-    by_sequence = bool(random.random() < 0.4)
+    sequence = ((), (), (), ("count",), ("boot", "count"))[random.integers(5)]
     padding = _padding(random)
     most = 60 if padding > 2000 else 150
     topics = [
-        _messages(random, f"home{'.' if broker == 'jetstream' else '/'}{name}", by_sequence, n, pad)
+        _messages(random, f"home{'.' if broker == 'jetstream' else '/'}{name}", sequence, n, pad)
         for name, n, pad in (
             (name, int(random.integers(15, most // n_topics + 15)), padding)
             for name in ("kitchen", "attic", "boiler", "well")[:n_topics]
         )
     ]
     names = broker == "jetstream" and bool(random.random() < 0.5)
-    is_known = by_sequence or names  # the loop or the server knows any message that comes again
+    is_known = bool(sequence) or names  # the loop or the server knows any message that comes again
     window = int((1, 2, 8, 20)[random.integers(4)] if is_known else random.integers(1, 3))
     messages = tuple(message for topic in topics for message in topic)
-    order, n_first = _order(random, topics, by_sequence, not is_known)
+    order, n_first = _order(random, topics, bool(sequence), not is_known)
+    states = _states(random, topics[0][0].topic.replace("kitchen", "state"))
+    order = _with_states(random, order, n_first, range(len(messages), len(messages) + len(states)))
+    messages, n_first = (*messages, *states), n_first + len(states)
     n_events = int(random.integers(2, 9))
     events = sorted((_event(random, broker, n_first) for _ in range(n_events)), key=_moment)
     options = [
@@ -154,13 +168,21 @@ def draw(random: np.random.Generator, broker: str, backends: tuple[str, ...]) ->
         n_first,
         tuple(events),
         tuple(options),
-        _own_options(random, by_sequence),
+        _own_options(random, sequence),
         window,
+        _address(random, broker, [topic[0].topic for topic in topics]),
         names,
         bool(random.random() < 0.8),
         float((60, 200, 1000)[random.integers(3)]),
         int((0, 10, 40)[random.integers(3)]),
     )
+
+
+def _address(random: np.random.Generator, broker: str, topics: list[str]) -> str:
+    """Return the topics or the subject of the loop, all of them or with wildcards."""
+    if broker == "jetstream":
+        return ("home.>", "home.*")[random.integers(2)]
+    return ("home/#", "home/+", ",".join(topics))[random.integers(3)]
 
 
 def _moment(event: Event) -> int:
@@ -178,9 +200,17 @@ def _padding(random: np.random.Generator) -> int:
 
 
 def _messages(
-    random: np.random.Generator, topic: str, by_sequence: bool, n: int, padding: int
+    random: np.random.Generator, topic: str, sequence: tuple[str, ...], n: int, padding: int
 ) -> list[Published]:
-    """Return the messages of a topic, of one sensor or two, with jumps that are alarms."""
+    """Return the messages of a topic, of one sensor or two, with jumps that are alarms.
+
+    Args:
+        random: The random numbers of the case.
+        topic: The topic.
+        sequence: The keys of the numbers of a message, "boot" and "count" or fewer.
+        n: Number of messages.
+        padding: The size of a text that makes payloads longer, in bytes.
+    """
     keys = KEYS if random.random() < 0.4 else ("value",)
     as_text = random.random() < 0.5
     step_s = int((1, 60, 600, 3600)[random.integers(4)])
@@ -190,11 +220,10 @@ def _messages(
         time = START + timedelta(seconds=place * step_s)
         text = time.isoformat().removesuffix("+00:00") + "Z"
         form: dict[str, object] = {"time": text if as_text else int(time.timestamp())}
-        if by_sequence:
-            if random.random() < 0.03:
-                boot, count = boot + 1, 0
-            form |= {"boot": boot, "count": count}
-            count += 1
+        if "boot" in sequence and random.random() < 0.03:
+            boot, count = boot + 1, 0
+        form |= {key: {"boot": boot, "count": count}[key] for key in sequence}
+        count += 1
         rows = []
         for k, key in enumerate(keys):
             jump = 30 * (random.random() < 0.05)
@@ -205,6 +234,32 @@ def _messages(
             form["note"] = "x" * int(random.integers(padding // 2, padding))
         found.append(Published(topic, json.dumps(form).encode(), tuple(rows)))
     return found
+
+
+def _states(random: np.random.Generator, topic: str) -> list[Published]:
+    """Return messages without a row, no two of them equal."""
+    kind = random.random()
+    n = N_STATES if kind < 0.04 else int(random.integers(1, 12)) if kind < 0.4 else 0
+    return [Published(topic, STATES[random.integers(len(STATES))] % i, ()) for i in range(n)]
+
+
+def _with_states(
+    random: np.random.Generator, order: list[int], n_first: int, places: range
+) -> list[int]:
+    """Mix messages without a row into those before the last ones; many of them come first.
+
+    Args:
+        random: The random numbers of the case.
+        order: The order of the other messages.
+        n_first: Number of its places before the last messages.
+        places: The places of the messages without a row.
+    """
+    first = order[:n_first]
+    if len(places) == N_STATES:
+        return [*places, *order]
+    for place in places:
+        first.insert(int(random.integers(len(first) + 1)), place)
+    return first + order[n_first:]
 
 
 def _order(
@@ -264,12 +319,12 @@ def _event(random: np.random.Generator, broker: str, n_first: int) -> Event:
     )
 
 
-def _own_options(random: np.random.Generator, by_sequence: bool) -> tuple[str, ...]:
+def _own_options(random: np.random.Generator, sequence: tuple[str, ...]) -> tuple[str, ...]:
     every = (5, 20, 50, 1000)[random.integers(4)]
-    options = ["--every", str(every), "--window", str((2, 6, 20, 60)[random.integers(4)])]
+    options = ["--every", str(every), "--window", str((2, 6, 20, 60, 200)[random.integers(5)])]
     options += ["--sync", ("0.02", "0.1", "1")[random.integers(3)]]
     options += ["--journal", ("512KiB", "512KiB", "8MiB")[random.integers(3)]]
-    if by_sequence:
-        options += ["--sequence", "boot,count"]
+    if sequence:
+        options += ["--sequence", ",".join(sequence)]
     rotate = ("", "", "4kB", "20kB", "day")[random.integers(5)]
     return (*options, *(["--rotate", rotate] if rotate else []))

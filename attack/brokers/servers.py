@@ -88,11 +88,15 @@ class Server:
                     preexec_fn=die_with_parent,
                 )
             self._process = process
-            wait_for(lambda: process.poll() is not None or self._listens(), "a server's port")
-            if process.poll() is None:
+            wait_for(lambda: self._has_ended or self._listens(), "a server's port")
+            if not self._has_ended:
                 return
         text = (self.folder / "server.log").read_text(errors="replace")
         raise ServerError(f"a server does not start: {text[-300:]}")
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def _listens(self) -> bool:
         self.port = self._find_port()

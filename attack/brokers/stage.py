@@ -22,6 +22,7 @@ from attack.brokers.proxy import BLOCK, TcpProxy
 from attack.brokers.publisher import MqttPublisher, NatsPublisher, Publisher, create_stream
 from attack.brokers.servers import JetStream, Mosquitto, Server
 from attack.brokers.traffic import Traffic
+from edgefold.cli.exit_codes import ExitCode
 
 LIMIT_S = 150.0
 """A schedule that does not come to its end in this time hangs; it usually takes a few seconds."""
@@ -89,9 +90,8 @@ class Stage:
 
     def words(self) -> list[str]:
         """Return the arguments of the loop."""
-        is_mqtt = self._plan.broker == "mosquitto"
-        scheme, topics = ("mqtt", "home/#") if is_mqtt else ("nats", "home.>")
-        url = f"{scheme}://127.0.0.1:{self._to_loop.port}/{topics}"
+        scheme = "mqtt" if self._plan.broker == "mosquitto" else "nats"
+        url = f"{scheme}://127.0.0.1:{self._to_loop.port}/{self._plan.address}"
         return [
             *("run", self._bundle, "--input", url, "--output", str(self.output)),
             *("--alarms", str(self.folder / "alarms.csv")),
@@ -185,6 +185,8 @@ class Stage:
         self.note(f"loop ends with {loop.code}")
         if loop.code in (-signal.SIGKILL, -signal.SIGTERM):  # it had not begun to wait for SIGTERM
             self.n_kills += 1
+        elif loop.code == ExitCode.REFUSED and self._plan.has_states_first:
+            return  # it was stopped while it had refused them all
         elif loop.code:
             lines = (self.folder / "errors").read_text(errors="replace").splitlines()
             last = (lines or [""])[-1].replace(str(self.folder), "")

@@ -97,9 +97,8 @@ class Cases:
         whole = self._compared(plan, stage.folder, lost)
         if wrong := difference(stage.folder, whole):
             return Outcome("wrong", f"{plan.broker}: {wrong}")
-        if lost:
-            return Outcome("lost by the broker", plan.broker)
-        return Outcome("resumed", f"{plan.broker}, {stage.n_kills} kills")
+        verdict = "lost by the broker" if lost else "resumed"
+        return Outcome(verdict, f"{plan.broker}, {stage.n_kills} kills")
 
     def _compared(self, plan: Plan, folder: Path, lost: set[int]) -> Path:
         """Run the rows that were not lost without a fault; returns the folder of its files."""
