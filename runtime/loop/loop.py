@@ -382,10 +382,10 @@ class PredictionLoop:
     def _save(self) -> None:
         """Force the output to the disk, then write a snapshot that fits it."""
         self._source.require_unchanged()
-        if self._begun:
-            self._write_snapshot(self._output.sync())
-        else:  # nothing was learned that a later run would miss
+        if not self._begun:  # nothing was learned that a later run would miss
             self._source.kept()
+        elif self._source.layout is not None:  # else no line was read, and the snapshot stands
+            self._write_snapshot(self._output.sync())
 
     def _withdraw(self) -> None:
         """Remove the output and the snapshot, so that a new run need not overwrite them.
