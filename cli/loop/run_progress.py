@@ -245,7 +245,7 @@ class Progress(LoopWatcher):
         if n_known := self._loop.known.n_skipped:
             lines.append(
                 f"known         {n_known:,} rows of {self._source.name} were skipped: they are not "
-                "newer than the rows of the pipe from which the snapshot was made"
+                "newer than rows that were learned before"
             )
         if self._output.n_finished:
             lines.append(

@@ -91,6 +91,16 @@ def n_written(folder: Path) -> int:
     return len(times)
 
 
+def test_rows_that_come_again_are_known_after_a_kill_among_them_too(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The snapshot is of the second repeated row, and the others are read from the journal."""
+    assert run(range(30), [*range(25), None], every=32) == 1
+    assert run(range(20, 35)) == 0
+    assert n_written(tmp_path) == 35
+    assert "0 malformed" in capsys.readouterr().err
+
+
 def test_a_stop_before_the_first_message_after_a_kill_changes_nothing(
     run: Run, tmp_path: Path
 ) -> None:
