@@ -6,9 +6,11 @@ with many cuts takes seconds.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,6 +38,7 @@ PRELOADED = (
 )
 """Modules that the command imports when it runs; a fork then has them."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.03, 0.3
+STACKS_S = 1.0
 CALLS = ("write", "pwrite", "fsync", "fdatasync", "replace", "rename", "ftruncate")
 """Functions of `os` that change the disk or wait for it."""
 MOMENTS = ("before", "within", "behind")
@@ -94,6 +97,12 @@ class LoopProcess:
             if number == signal.SIGKILL:
                 self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
+    def tell_stacks(self) -> None:
+        """Let a process that hangs write what its threads do, then kill it."""
+        self.signal(signal.SIGUSR2)
+        time.sleep(STACKS_S)
+        self.signal(signal.SIGKILL)
+
 
 def _run(words: Sequence[str], errors: Path, death: Death | None) -> None:
     """Run the command in this fork, and end the process."""
@@ -107,6 +116,7 @@ def _run(words: Sequence[str], errors: Path, death: Death | None) -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.closerange(3, 1024)  # connections of the parent, which must be able to end them
         sys.stdout, sys.stderr = (os.fdopen(n, "w", buffering=1) for n in (1, 2))
+        faulthandler.register(signal.SIGUSR2)
         _quicken()
         if death is not None:
             _die_at(death)

@@ -175,7 +175,7 @@ class Stage:
         end_s = time.monotonic() + LIMIT_S
         while loop.is_running:  # the network goes on meanwhile
             if time.monotonic() > end_s:
-                loop.signal(signal.SIGKILL)
+                loop.tell_stacks()
                 raise PlayError("the loop does not end by SIGTERM")
             self._step()
         self._loop = None
@@ -206,6 +206,8 @@ class Stage:
         self._step()
         now_s = time.monotonic()
         if now_s > self._begun_s + LIMIT_S:
+            if self._loop is not None:
+                self._loop.tell_stacks()
             raise PlayError(f"it does not come to its end in {LIMIT_S:g} s")
         for item in [item for item in self._due if item[0] <= now_s]:
             self._due.remove(item)

@@ -17,8 +17,9 @@ class Traffic:
         messages: The messages of the plan.
 
     Attributes:
-        acknowledged: Places of messages that the loop has acknowledged. A message that was first
-            sent to it after a later one of its topic is left out: it is known by its numbers.
+        acknowledged: Places of messages that the loop has acknowledged when no later one of their
+            topic had been sent to it. After a later one a message is known by its numbers, also
+            where the broker has lost its first copy.
         subscribed: Moments at which the broker confirmed the loop's subscription.
         n_foreign: Number of acknowledgements of what was not sent on the same connection.
         n_resumed: Number of connections at which the broker knew the session.
@@ -28,9 +29,8 @@ class Traffic:
         self._places = {message.payload: place for place, message in enumerate(messages)}
         self._topics = [message.topic for message in messages]
         self._newest: dict[str, int] = {}
-        self._sent, self._late = set[int](), set[int]()
         self._packets: dict[tuple[int, bool], Packets] = {}
-        self._open: dict[tuple[int, int], int] = {}  # connection and packet -> message
+        self._open: dict[tuple[int, int], set[int]] = {}  # connection and packet -> message
         self.acknowledged: set[int] = set()
         self.subscribed: list[float] = []
         self.n_foreign = self.n_resumed = 0
@@ -42,13 +42,11 @@ class Traffic:
         for kind, _, body in packets.take(block):
             if kind == mqtt_packets.PUBLISH:
                 number, payload = mqtt_packets.message_of(body)
-                place = self._places[payload]
-                self._open[connection, number] = place
-                self._send(place)
+                self._open[connection, number] = self._send(self._places[payload])
             elif kind == mqtt_packets.PUBACK:
                 key = connection, mqtt_packets.number_of(body)
                 if key in self._open:
-                    self.acknowledged |= {self._open.pop(key)} - self._late
+                    self.acknowledged |= self._open.pop(key)
                 else:
                     self.n_foreign += 1
             elif kind == mqtt_packets.SUBACK:
@@ -56,11 +54,8 @@ class Traffic:
             elif kind == mqtt_packets.CONNACK:
                 self.n_resumed += body[0] & 1
 
-    def _send(self, place: int) -> None:
-        """Note that a message was sent to the loop."""
+    def _send(self, place: int) -> set[int]:
+        """Note that a message was sent to the loop; return its place if none after it was."""
         topic = self._topics[place]
-        newest = self._newest.get(topic, place)
-        if place < newest and place not in self._sent:
-            self._late.add(place)
-        self._sent.add(place)
-        self._newest[topic] = max(newest, place)
+        newest = self._newest[topic] = max(self._newest.get(topic, place), place)
+        return {place} if place == newest else set()
