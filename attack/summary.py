@@ -30,6 +30,7 @@ KINDS = {
     "kills": "commands killed up to three times, then finished",
     "broker_schedules": "loops, brokers and connections killed and cut, messages sent again",
     "torn": "files cut, zeroed, with junk or stale copies",
+    "crash_states": "runs with a broker, cut at a legal state of the disk up to three times",
     "exceptions": "exceptions before a line inside a call of `Stream`",
     "sensor_exceptions": "exceptions before a line inside a call of `Sensors`",
     "sensor_threads": "threads that share one `Sensors`",

@@ -28,6 +28,7 @@ COUNTS = {
     "kills": 620,
     "broker_schedules": 1000,
     "torn": 1000,
+    "crash_states": 10_000,
     "exceptions": 2000,
     "sensor_exceptions": 1000,
     "sensor_threads": 100,

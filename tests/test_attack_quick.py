@@ -34,6 +34,7 @@ IN_TURNS = {
     "sensor_threads": 2,
     "sensor_calls": 5,
     "torn": 2,
+    "crash_states": 21,
     "environments": 1,
 }
 """Cases of the kinds that take seconds."""

@@ -111,9 +111,10 @@ class Cases:
         kinds = []
         for cut in range(n_cuts):
             is_last = cut == n_cuts - 1
-            disk.perform(operations[: crash_point(random, operations)])
+            is_kill = not is_last and random.random() < 0.4
+            disk.perform(operations[: crash_point(random, operations, is_kill)])
             first = disk.n_acknowledged or whole.n_before
-            if is_last or random.random() < 0.6:
+            if not is_kill:
                 kind, files = disk.after_power_cut(random)
                 disk = Disk(files)
                 if random.random() < 0.4:
@@ -215,10 +216,13 @@ class Cases:
         return f"the recorded operations give another {names[0]}" if names else ""
 
 
-def crash_point(random: np.random.Generator, operations: Sequence[Operation]) -> int:
+def crash_point(
+    random: np.random.Generator, operations: Sequence[Operation], is_kill: bool
+) -> int:
     """Draw how many operations of a run come before the crash.
 
     Writes to one file in a row count as one here, or a new journal would take most of the cases.
+    Half of the kills come right before the names of a folder are made sure.
     """
     starts = [
         place
@@ -228,6 +232,9 @@ def crash_point(random: np.random.Generator, operations: Sequence[Operation]) ->
         or operations[place - 1].kind != "write"
     ]
     way = random.random()
+    if is_kill and way < 0.5:
+        starts = [n for n in starts if operations[n].kind == "sync folder"] or starts
+        return starts[random.integers(len(starts))]
     if way < 0.3:  # right before something is made sure
         syncs = [n for n in starts if operations[n].kind.startswith("sync")]
         if syncs:
