@@ -153,6 +153,19 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def sync_name(path: str | Path) -> None:
+    """Force a file's name to the disk, so that a power cut cannot undo its creation or renaming.
+
+    A file that is found may have got its name from a process that was killed before this step, so
+    whoever relies on a file of an earlier run calls it too. Links are followed.
+
+    Raises:
+        OSError: The folder is missing, or the disk failed.
+    """
+    with suppress(PermissionError):  # a folder in which files may be made, and not listed
+        sync(Path(os.path.realpath(path)).parent)
+
+
 def require_stdout() -> None:
     """Raise OutputError if the process's standard output is closed or cannot be written."""
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.files import sync_name
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
 from edgefold.runtime.loop.streams import LoopStreams
@@ -127,6 +128,13 @@ class LoopSnapshot:
         path, columns, sensors = self.path, self._columns, self._sensors
         assert path is not None
         extra = self._stream.restore(path)
+        try:
+            sync_name(path)
+        except OSError as error:
+            raise SnapshotError(
+                f"the name of snapshot {path} cannot be forced to the disk: {error.strerror}. "
+                "Choose another place for the snapshot."
+            ) from error
         try:
             record = read_record(extra.get(RECORD), columns, sensors.first.columns.n_errors)
         except SnapshotError as error:

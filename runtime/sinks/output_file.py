@@ -20,12 +20,11 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgefold.runtime.errors import OutputError
-from edgefold.runtime.files import require_stdout, sync, try_lock, write_atomic
+from edgefold.runtime.files import require_stdout, sync_name, try_lock, write_atomic
 from edgefold.runtime.hashing import sha256
 from edgefold.runtime.sinks.rotation import Rotation, finished_parts, lasting_name
 from edgefold.runtime.sinks.row_sink import RowSink, SinkOptions
@@ -157,7 +156,7 @@ class OutputFile(RowSink):
                 self._lock()
                 if force:  # the folder may be one in which this user can make no file
                     os.ftruncate(self._fd, 0)
-                    _sync_folder(place)
+                    sync_name(place)
                 else:
                     self._put(place, start)
                     start = ""
@@ -312,7 +311,7 @@ class OutputFile(RowSink):
         if not self.exists or path.stat().st_size != mark["length"] or not self._ends_as(mark):
             return
         path.rename(lasting_name(path, mark["part"], mark["day"]))
-        _sync_folder(str(path))
+        sync_name(path)
 
     def write(self, text: str, day: int | None = None) -> None:
         """Write rows into a buffer, which is flushed when it is full or by `flush`.
@@ -457,15 +456,6 @@ def _lines_behind(handle: int, start: int) -> int:
     while block := os.pread(handle, 1 << 16, start):
         n_lines, start = n_lines + block.count(b"\n"), start + len(block)
     return n_lines
-
-
-def _sync_folder(path: str) -> None:
-    """Force the name of a new or renamed file to the disk, so that a power cut cannot lose it.
-
-    Otherwise a snapshot could outlive the output that it continues.
-    """
-    with suppress(PermissionError):  # a folder in which files may be made, and not listed
-        sync(Path(os.path.realpath(path)).parent)
 
 
 def explain_existing(name: str) -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefold.runtime.errors import DataError, OutputError
-from edgefold.runtime.files import replacing
+from edgefold.runtime.files import replacing, sync_name
 
 BLOCK = 4096
 FILE_BYTES = 4 << 20
@@ -175,6 +175,7 @@ class Journal:
         try:
             for file in self._files:  # what a killed process wrote may not be on the disk yet
                 os.fdatasync(file.handle)
+                sync_name(file.path)
         except OSError as error:
             raise self._error(error) from error
         self._released = released

@@ -216,9 +216,7 @@ class Cases:
         return f"the recorded operations give another {names[0]}" if names else ""
 
 
-def crash_point(
-    random: np.random.Generator, operations: Sequence[Operation], is_kill: bool
-) -> int:
+def crash_point(random: np.random.Generator, operations: Sequence[Operation], is_kill: bool) -> int:
     """Draw how many operations of a run come before the crash.
 
     Writes to one file in a row count as one here, or a new journal would take most of the cases.

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgefold.runtime.arrays import Array
+from edgefold.runtime.loop import loop_snapshot
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
 from edgefold.runtime.predictions import Gaussian, Prediction
@@ -140,3 +142,14 @@ def test_a_loop_that_is_killed_among_messages_that_come_again_learns_each_once(
     # All come again. At the kill a snapshot knows four of them, and only the journal the others.
     learned(tmp_path, ListedFeed(times, n_before_kill=6))
     assert learned(tmp_path, ListedFeed([7])) == [*times, 7]
+
+
+def test_the_name_of_a_snapshot_is_on_the_disk_before_a_run_relies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed may have renamed it, and not have forced the name to the disk."""
+    learned(tmp_path, ListedFeed([1, 2]))
+    synced: list[str] = []
+    monkeypatch.setattr(loop_snapshot, "sync_name", lambda path: synced.append(Path(path).name))
+    learned(tmp_path, ListedFeed([3]))
+    assert synced == ["s.npz"]

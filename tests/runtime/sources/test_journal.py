@@ -165,6 +165,21 @@ def test_records_released_without_a_snapshot_are_not_missed(tmp_path: Path) -> N
     assert again.identity == journal.identity and again.append(b"next") == 301
 
 
+def test_the_names_of_files_that_a_killed_process_made_are_forced_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(opened(tmp_path / "j"), 3)
+    synced, true_sync = set(), os.fsync
+
+    def sync(handle: int) -> None:
+        synced.add(os.fstat(handle).st_ino)
+        true_sync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    opened(tmp_path / "j")
+    assert tmp_path.stat().st_ino in synced
+
+
 def test_a_journal_that_was_removed_begins_behind_the_snapshot(tmp_path: Path) -> None:
     journal = opened(tmp_path / "j")
     fill(journal, 30)
