@@ -6,7 +6,6 @@ goes on with each message and each wait, so that a run is the same each time.
 
 from __future__ import annotations
 
-import functools
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -116,8 +115,10 @@ def play_broker(script: Script, note_acknowledged: Callable[[int], None]) -> Non
     def feed(address: Any, client_id: str, is_kept: bool, window: int, tell: Any) -> PlayedFeed:
         return PlayedFeed(script, note_acknowledged, window)
 
-    def source(played: PlayedFeed, *more: Any) -> MessageSource:
-        return MessageSource(played, *more, clock=lambda: played.now_s)
+    true_source: Any = MessageSource
 
-    broker_source.MqttFeed = feed  # type: ignore[assignment, misc]
-    broker_source.MessageSource = functools.wraps(MessageSource)(source)  # type: ignore
+    def source(played: PlayedFeed, *more: Any, **named: Any) -> Any:
+        return true_source(played, *more, **named, clock=lambda: played.now_s)
+
+    setattr(broker_source, "MqttFeed", feed)  # noqa: B010  # a class has another type
+    setattr(broker_source, "MessageSource", source)  # noqa: B010

@@ -8,9 +8,11 @@ database, and sends more.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import pickle
+import pkgutil
 import random as standard_random
 import re
 import shutil
@@ -23,11 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import edgefold.cli.commands.run
-import edgefold.runtime.loop.adapters
-import edgefold.runtime.loop.loop
-import edgefold.runtime.loop.run_files
-import edgefold.runtime.stream.stream  # noqa: F401  # imported before the server forks
 from attack.kinds.crash_states.broker import Script, play_broker
 from attack.kinds.crash_states.disk import Disk
 from attack.kinds.crash_states.plans import Plan, draw_plan
@@ -41,8 +38,24 @@ N_OF_PLAN = 20
 SENT_AGAIN = 15
 """A broker that was restored sends at most so many messages again that were acknowledged."""
 LEFT_BEHIND = re.compile(r"s\.npz\.[0-9a-f]+-[0-9a-f]+\.tmp")
+LAZY = (
+    *("edgefold.cli.commands.run", "edgefold.cli.faster", "edgefold.runtime.brokers.own_messages"),
+    *("edgefold.runtime.loop.adapters", "edgefold.runtime.loop.loop"),
+    *("edgefold.runtime.loop.run_files", "edgefold.runtime.stream.stream"),
+    *("edgefold.runtime.backends.host_memory", "edgefold.runtime.backends.native.backend"),
+    *("edgefold.runtime.backends.native.wheel_libraries", "edgefold.runtime.child_process"),
+    *(
+        "edgefold.runtime.sensors.shipped_bundle",
+        "edgefold.devices.nvidia",
+        "numpy.fft",
+        "numpy.ma",
+    ),
+)
 FOLDERS = ("state", "out", "alarms")
 TRUE_WRITE = os.write
+
+for _name in LAZY:  # the server imports, before it forks, what each run would import
+    pkgutil.resolve_name(_name)
 
 
 class Run(NamedTuple):
@@ -333,8 +346,6 @@ def difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes], is_stric
 
 
 def _other_state(one: bytes, other: bytes, is_strict: bool) -> str:
-    import io
-
     with np.load(io.BytesIO(one)) as first, np.load(io.BytesIO(other)) as second:
         if first.files != second.files:
             return "list of arrays"
@@ -347,7 +358,7 @@ def _other_state(one: bytes, other: bytes, is_strict: bool) -> str:
                 if counts[0] != counts[1]:
                     return "count"
             elif pair[0] != pair[1]:
-                return name
+                return str(name)
     return ""
 
 

@@ -136,9 +136,9 @@ class Disk:
             self._open[operation.file].sync()
             self._n_ordered = number
         elif kind == "sync folder":
-            for change in self._name_changes:
-                if change.folder == path:
-                    _rename(self._sure, change.names)
+            for renamed in self._name_changes:
+                if renamed.folder == path:
+                    _rename(self._sure, renamed.names)
             self._name_changes = [c for c in self._name_changes if c.folder != path]
             self._n_ordered = number
         elif kind == "rename":

@@ -88,11 +88,11 @@ class Shape:
 
 def draw_plan(random: Random) -> Plan:
     """Draw one run."""
-    n = int(random.integers(20, 61))
-    every = int(random.choice([1, 3, 7, 20, 1000]))
-    if every == 1:
-        n = min(n, 30)
-    rotation = str(random.choice(["", "", "500B", "1kB", "2kB", "day"]))
+    n = int(random.integers(12, 41))
+    every = int(random.choice([1, 4, 10, 25, 1000]))
+    if every == 1:  # a snapshot takes more time than all the rest
+        n = min(n, 14)
+    rotation = str(random.choice(["", "", "", "1kB", "2kB", "day"]))
     words = ["--every", str(every), "--journal", "512kB", "--streams", "9"]
     words += ["--window", str(random.choice([1, 2, 4, 10, 20]))]
     words += ["--sync", str(random.choice([0.05, 1.0, 5.0]))]

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TRUE_OPEN = io.open
+TRUE_OPEN: Any = io.open
 
 
 class Operation(NamedTuple):
@@ -74,7 +74,7 @@ class Recording:
         """Replace the functions, until the end of the process."""
         for name in REPLACED:
             setattr(os, name, getattr(self, f"_{name}"))
-        builtins.open = io.open = self._file_object  # type: ignore[assignment]
+        builtins.open = io.open = self._file_object
 
     def note_acknowledged(self, n: int) -> None:
         """Record that the broker has forgotten the first `n` messages."""

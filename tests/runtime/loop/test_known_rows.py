@@ -43,13 +43,13 @@ def test_a_clock_that_stays_back_is_believed_after_an_hour() -> None:
 def test_a_sensor_is_pending_until_its_first_later_row_or_an_hour_has_passed() -> None:
     now = 100.0
     known = KnownRows(lambda: now)
-    assert known.pending == ()
+    assert not known.pending
     known.expect({"roof": 5.0, "cellar": 2.0})
     known.skips("roof", 4.0)
     known.skips("cellar", 3.0)
     assert known.pending == ("roof",)
     now += 3600.0
-    assert known.pending == ()
+    assert not known.pending
 
 
 def test_rows_without_times_are_never_known() -> None:
