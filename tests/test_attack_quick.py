@@ -34,7 +34,7 @@ IN_TURNS = {
     "sensor_threads": 2,
     "sensor_calls": 5,
     "torn": 2,
-    "crash_states": 21,
+    "crash_states": 26,
     "environments": 1,
 }
 """Cases of the kinds that take seconds."""

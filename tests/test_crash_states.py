@@ -99,4 +99,4 @@ def test_a_loop_that_acknowledges_too_early_is_found(
 
     monkeypatch.setattr(MessageSource, "_commit", commit)
     cases = Cases(tmp_path, tmp_path)
-    assert any(cases.play(number).verdict == "wrong" for number in range(20))
+    assert any(cases.play(number).verdict == "wrong" for number in range(25))

@@ -33,8 +33,10 @@ from attack.outcomes import Outcome, random_of
 from edgefold.cli.main import main
 
 WAITS = True
-N_OF_PLAN = 20
+N_OF_PLAN = 25
 """Number of cases that cut the same run."""
+SELDOM = 1000
+"""Lines per snapshot of runs that nothing cuts: the end does not depend on it."""
 SENT_AGAIN = 15
 """A broker that was restored sends at most so many messages again that were acknowledged."""
 LEFT_BEHIND = re.compile(r"s\.npz\.[0-9a-f]+-[0-9a-f]+\.tmp")
@@ -106,9 +108,10 @@ class Cases:
     def describe(self, number: int) -> str:
         """Say which run is cut."""
         plan = draw_plan(random_of("crash_states", number // N_OF_PLAN))
+        n_bytes = sum(len(payload) for _, payload in plan.messages)
         return (
-            f"run sensors {' '.join(plan.words)}, {len(plan.messages)} messages of "
-            f"{sum(len(p) for _, p in plan.messages):,} bytes, {plan.n_before} before, alarms "
+            f"run sensors {' '.join(plan.words)} --every {plan.every}, "
+            f"{len(plan.messages)} messages of {n_bytes:,} bytes, {plan.n_before} before, alarms "
             f"{plan.has_alarms}, folders {plan.has_folders}, breaks {sorted(plan.breaks)}"
         )
 
@@ -164,12 +167,12 @@ class Cases:
         start, n_before = dict[str, bytes](), 0
         if plan.n_before:
             self._restore({})
-            run = self._run(plan, plan.script(0, plan.n_before, False), [number, 90], False)
+            run = self._run(plan, plan.script(0, plan.n_before, False), [number, 90], every=SELDOM)
             if wrong := self._fault(run, run.n_acknowledged):
                 return Whole(plan, 0, {}, [], {}, f"first part: {wrong}")
             start, n_before = read(self._folder), run.n_acknowledged
         self._restore({})
-        run = self._run(plan, plan.script(0, None, False), [number, 91], False)
+        run = self._run(plan, plan.script(0, None, False), [number, 91], every=SELDOM)
         if wrong := self._fault(run, len(plan.messages)):
             return Whole(plan, 0, {}, [], {}, wrong)
         end = read(self._folder)
@@ -188,8 +191,23 @@ class Cases:
             (self._folder / name).mkdir(parents=True)
         write(self._folder, files)
 
-    def _run(self, plan: Plan, script: Script, seed: Sequence[int], is_recorded: bool) -> Run:
-        """Run the command in a fork, with temporary names and identities of the seed."""
+    def _run(
+        self,
+        plan: Plan,
+        script: Script,
+        seed: Sequence[int],
+        is_recorded: bool = False,
+        every: int = 0,
+    ) -> Run:
+        """Run the command in a fork, with temporary names and identities of the seed.
+
+        Args:
+            plan: The run.
+            script: What the broker sends.
+            seed: The seed.
+            is_recorded: Whether the operations on the disk are recorded.
+            every: The number of lines per snapshot; 0 for that of the plan.
+        """
         folder = self._folder
 
         def begin() -> Callable[[], Any]:
@@ -207,7 +225,7 @@ class Cases:
             return lambda: (recording.operations, forgotten[0])
 
         errors = folder.parent / "errors"
-        code, passed = in_fork(plan.command(folder), errors, begin)
+        code, passed = in_fork(plan.command(folder, every or plan.every), errors, begin)
         operations, n_acknowledged = passed or ([], 0)
         return Run(code, operations, n_acknowledged, errors.read_text(errors="replace"))
 

@@ -24,6 +24,7 @@ class Plan:
 
     Attributes:
         words: The options of the command, without files.
+        every: The number of lines per snapshot.
         has_alarms: Whether alarms go to a file.
         has_folders: Whether snapshot, output and alarms are in folders of their own.
         messages: Topics and payloads.
@@ -35,6 +36,7 @@ class Plan:
     """
 
     words: tuple[str, ...]
+    every: int
     has_alarms: bool
     has_folders: bool
     messages: tuple[tuple[str, bytes], ...]
@@ -54,13 +56,27 @@ class Plan:
             self.breaks if has_breaks else frozenset(),
         )
 
-    def command(self, folder: Path) -> list[str]:
-        """Return the words of the command with files in a folder."""
+    def command(self, folder: Path, every: int) -> list[str]:
+        """Return the words of the command with files in a folder.
+
+        Args:
+            folder: The folder.
+            every: The number of lines per snapshot.
+        """
         files = ["--snapshot", f"{folder}/{self._place('state/')}s.npz"]
         files += ["--output", f"{folder}/{self._place('out/')}out.csv"]
         if self.has_alarms:
             files += ["--alarms", f"{folder}/{self._place('alarms/')}alarms.csv"]
-        return ["run", "sensors", "--input", "mqtt://broker/%23", *files, *self.words]
+        return [
+            "run",
+            "sensors",
+            "--input",
+            "mqtt://broker/%23",
+            *files,
+            *self.words,
+            "--every",
+            str(every),
+        ]
 
     def _place(self, name: str) -> str:
         return name if self.has_folders else ""
@@ -93,7 +109,7 @@ def draw_plan(random: Random) -> Plan:
     if every == 1:  # a snapshot takes more time than all the rest
         n = min(n, 14)
     rotation = str(random.choice(["", "", "", "1kB", "2kB", "day"]))
-    words = ["--every", str(every), "--journal", "512kB", "--streams", "9"]
+    words = ["--journal", "512kB", "--streams", "9"]
     words += ["--window", str(random.choice([1, 2, 4, 10, 20]))]
     words += ["--sync", str(random.choice([0.05, 1.0, 5.0]))]
     words += ["--false-alarms", str(random.choice([1e-4, 1e-2, 5e-2]))]
@@ -117,6 +133,7 @@ def draw_plan(random: Random) -> Plan:
     breaks = random.integers(n_before, n, n_breaks)
     return Plan(
         tuple(words),
+        every,
         has_alarms=bool(random.random() < 0.7),
         has_folders=bool(random.random() < 0.3),
         messages=tuple(messages),
