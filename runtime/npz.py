@@ -10,6 +10,7 @@ it is allowed to. This reader checks no values: its caller does.
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import struct
@@ -32,6 +33,9 @@ ENTRY_BYTES = 1024  # of a member in the zip's directory and before its data, it
 BLOCK = 1 << 18
 READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 END = struct.Struct("<4s4H2LH")  # the last record of a zip (APPNOTE.TXT, 4.3.16)
+FRAME_BYTES = 30 + 20 + 46
+"""Bytes of a member besides its content and its name, which stands in the file twice: local header,
+lengths of 64 bits, entry in the zip's directory (4.3.7, 4.5.3, 4.3.12)."""
 ZIP32_BYTES = (1 << 31) - 2  # of the largest zip for which numpy and zipfile need no zip64
 ZIP64_LOCATOR = b"PK\x06\x07", 20  # 4.3.15; numpy needs it for files beyond 2 GiB only
 
@@ -67,6 +71,22 @@ def write_npz(
         if member is not None:
             member.close()
         archive.close()
+
+
+def npz_bytes(arrays: Mapping[str, tuple[tuple[int, ...], str]]) -> int:
+    """Return the length of the file that `write_npz` makes of arrays, uncompressed, in bytes.
+
+    Args:
+        arrays: Shape and element type of each array, by name.
+    """
+    total = END.size
+    for name, (shape, dtype) in arrays.items():
+        header, kind = io.BytesIO(), np.dtype(dtype)
+        form = {"descr": npy.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
+        npy.write_array_header_1_0(header, form)
+        content = len(header.getvalue()) + math.prod(shape) * kind.itemsize
+        total += content + FRAME_BYTES + 2 * len(f"{name}.npy".encode())
+    return total
 
 
 def read_npz(

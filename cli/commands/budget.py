@@ -3,13 +3,14 @@
 This module handles arguments and output. The answer comes from `edgefold.devices.budget.budget`,
 for many boards at once from `edgefold.cli.budget_answers`.
 
-The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE.
+The exit code is the verdict: FITS, DOES NOT FIT, or UNSURE; or that of a gate which fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,16 +23,23 @@ from edgefold.cli.options.bundle_options import (
     byte_size,
     positive,
 )
+from edgefold.cli.options.flash_options import add_flash_arguments, flash_budget
+from edgefold.cli.options.gate_options import add_fail_if
 from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
 if TYPE_CHECKING:
+    from edgefold.cli.records.gates import Outcome
+    from edgefold.devices.budget.budget import Budget
     from edgefold.devices.budget.checks import Demand
+    from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
 
 EXAMPLES = (
     "edgefold budget bundles/sensor --device raspberry-pi-5 --memory 96MiB --rate 100",
     "edgefold budget bundles/sensor --device raspberry-pi-4 --memory 256MiB --processes 4",
     "edgefold budget bundles/sensor --device rp2350 --memory 64KiB",
+    "edgefold budget sensors --device raspberry-pi-4 --rate 1 --flash 32GB \\\n"
+    "      --every 1000 --fail-if 'flash_years < 5'",
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
@@ -104,6 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default onnxruntime, on the CPU; auto is judged like it, and the times of native are",
     )
     add_json_argument(parser, "write the answer here")
+    add_flash_arguments(parser)
+    add_fail_if(parser, "'arrival.at_most > 2ms', 'needed > 60MB' or 'flash_years < 5'")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--list", action="store_true", help="list the boards and exit")
     other.add_argument("--show", metavar="NAME", help="print a board's profile as JSON and exit")
@@ -134,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     require_kept(args, Path(args.device) if args.device else None, "json", "plot")
     if args.sweep:
+        if args.flash or args.fail_if:
+            args.usage_error("--flash and --fail-if belong to one BUNDLE and --device NAME")
         from edgefold.cli.budget_answers import run_sweep
 
         return run_sweep(args, demand_of(args))
@@ -147,9 +159,36 @@ def run(args: argparse.Namespace) -> int:
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
     sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
-    budget = judge(manifest, profile, demand_of(args), sizes)
+    if isinstance(profile, Microcontroller):
+        if args.flash or args.fail_if:
+            args.usage_error("--flash and --fail-if are for boards that run `edgefold run`")
+        return _answer(args, judge(manifest, profile, demand_of(args), sizes))
+    flash = flash_budget(args, manifest)
+    return _answer(args, replace(judge(manifest, profile, demand_of(args)), flash=flash))
+
+
+def _answer(args: argparse.Namespace, budget: Budget | MicrocontrollerBudget) -> int:
+    """Write and print an answer, and return its exit code; that of a gate which fails comes first.
+
+    A gate on a figure that the answer does not have is refused before anything is written.
+    """
+    outcomes: list[Outcome] = []
+    if args.fail_if:
+        from edgefold.cli.records.figures import figures_of
+        from edgefold.cli.records.gates import explain_unknown, judge_gates
+
+        if wrong := explain_unknown(args.fail_if, figures_of(budget.to_json())):
+            args.usage_error(wrong)
+        outcomes = judge_gates(args.fail_if, budget.to_json())
     write_record(args.json, budget.to_json())
     print(describe(budget))
+    if outcomes:
+        from edgefold.cli.records.gates import exit_code
+        from edgefold.cli.text.figures import gate_lines
+
+        print("\n".join(["gates", *gate_lines(outcomes)]))
+        if code := exit_code(outcomes):
+            return code
     return EXIT_CODES[budget.verdict]
 
 

@@ -21,17 +21,7 @@ TOLERANCE = 0.1
 
 def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare --fail-if, --baseline and --tolerance."""
-    gates = parser.add_argument_group("gates, which set the exit code")
-    gates.add_argument(
-        "--fail-if",
-        action="append",
-        type=_gate,
-        default=[],
-        metavar="GATE",
-        help="fail with exit code 5 if this is true of the figures, such as 'update.p99 > 2ms', "
-        "'update.late > 1%%' or 'needed > 60MB'; may be repeated. A figure that was not "
-        "measured, or was disturbed, gives exit code 4. A wrong name lists the right ones",
-    )
+    gates = add_fail_if(parser, "'update.p99 > 2ms', 'update.late > 1%%' or 'needed > 60MB'")
     gates.add_argument(
         "--baseline",
         type=Path,
@@ -42,6 +32,22 @@ def add_gate_arguments(parser: argparse.ArgumentParser) -> None:
     gates.add_argument(
         "--tolerance", type=percentage, metavar="PERCENT", help="of --baseline (default 10%%)"
     )
+
+
+def add_fail_if(parser: argparse.ArgumentParser, such_as: str) -> argparse._ArgumentGroup:
+    """Declare --fail-if, and return its group; `such_as` are examples of gates."""
+    gates = parser.add_argument_group("gates, which set the exit code")
+    gates.add_argument(
+        "--fail-if",
+        action="append",
+        type=_gate,
+        default=[],
+        metavar="GATE",
+        help=f"fail with exit code 5 if this is true of the figures, such as {such_as}; may be "
+        "repeated. A figure that is not known, or was disturbed, gives exit code 4. A wrong name "
+        "lists the right ones",
+    )
+    return gates
 
 
 def _gate(text: str) -> Any:

@@ -23,7 +23,7 @@ from edgefold.runtime.record_fields import Shown
 Record = dict[str, Any]
 
 DISTURBED, UNSTEADY = "disturbed", "unsteady"  # verdicts of `edgefold.devices.machine.validity`
-SECONDS, BYTES, JOULES, SHARE = "s", "B", "J", "share"
+SECONDS, BYTES, JOULES, SHARE, YEARS = "s", "B", "J", "share", "years"
 TIMES = ("p50", "p90", "p99", "p999", "max", "mean")
 LATE = Shown("late", "edgefold_step_late_ratio", "Share of calls longer than 1 / --rate.")
 ENERGY = Shown("energy", "edgefold_step_energy_joules", "Energy of a call above the idle power.")
@@ -36,6 +36,10 @@ OF_THE_PROCESS = {
     )
 }
 """Figures of the whole process by name: their keys in a profile, and how they are shown."""
+OF_A_BUDGET = {"flash_years": YEARS, "flash_a_day": BYTES}
+"""Units of the figures on flash, which a budget has with --flash."""
+PREDICTED = {"at_least": SECONDS, "at_most": SECONDS}
+"""Units of the ends of a step's predicted time, which a budget has instead of quantiles."""
 WITH_ENERGY = ("update", "step", "query")
 COMPARED = ("p50", "p99", "energy", "needed", "to_run_well", "at_least", "at_most")
 """Last parts of the names of figures that a comparison shows: with an interval, or exact."""
@@ -47,7 +51,7 @@ class RecordFigure:
 
     Attributes:
         name: Name of the figure, such as update.p99.
-        unit: One of SECONDS, BYTES, JOULES and SHARE.
+        unit: One of SECONDS, BYTES, JOULES, SHARE and YEARS.
         value: The number; None where it was not measured, and `reason` then says why.
         low, high: Ends of the 95 % interval; None where an end is not known.
         exact: Whether the figure is counted or predicted, not sampled, so that it has no interval.
@@ -70,7 +74,9 @@ def unit_of(name: str) -> str | None:
     """Return the unit of the figure of a name; None for a name that no record has."""
     step, dot, what = name.rpartition(".")
     if dot and step:
-        return OF_A_STEP.get(what)
+        return OF_A_STEP.get(what) or PREDICTED.get(what)
+    if name in OF_A_BUDGET:
+        return OF_A_BUDGET[name]
     return _unit_at(OF_THE_PROCESS[name][0]) if name in OF_THE_PROCESS else None
 
 
@@ -197,3 +203,7 @@ def _of_budget(record: Record) -> Iterator[RecordFigure]:
         for end, value in ends.items():
             reason = taken["reason"] or "the board's profile does not tell it"
             yield RecordFigure(f"{name}.{end}", SECONDS, value, reason=reason, exact=True)
+    for setting in (record.get("flash") or {"settings": ()})["settings"]:
+        if setting["is_asked"]:
+            yield RecordFigure("flash_years", YEARS, setting["flash_years"], exact=True)
+            yield RecordFigure("flash_a_day", BYTES, setting["device_bytes"], exact=True)

@@ -25,10 +25,13 @@ from edgefold.cli.records.figures import (
     BYTES,
     DISTURBED,
     JOULES,
+    OF_A_BUDGET,
     OF_A_STEP,
     OF_THE_PROCESS,
+    PREDICTED,
     SECONDS,
     SHARE,
+    YEARS,
     Record,
     RecordFigure,
     disturbance,
@@ -44,10 +47,12 @@ UNITS: dict[str, dict[str, float]] = {
     BYTES: {name: float(factor) for name, factor in SIZES.items()},
     JOULES: {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "µJ": 1e-6},
     SHARE: {"%": 0.01},
+    YEARS: {"": 1.0, "years": 1.0},
 }
 NAMES = (
     f"STEP.{{{','.join(OF_A_STEP)}}} with STEP one of update, update_bare, condition, refresh, "
-    f"query, query_wide, row (of a filter: step, step_bare); {', '.join(OF_THE_PROCESS)}"
+    f"query, query_wide, row (of a filter: step, step_bare); {', '.join(OF_THE_PROCESS)}; of "
+    f"a budget STEP.{{{','.join(PREDICTED)}}}, {', '.join(OF_A_BUDGET)}"
 )
 
 
@@ -125,7 +130,9 @@ def parse_gate(text: str) -> Gate:
         raise argparse.ArgumentTypeError(f"{name!r} is not a figure; there are {NAMES}")
     units = UNITS[kind]
     if unit not in units and (unit or float(number)):  # 0 needs no unit
-        raise argparse.ArgumentTypeError(f"{text!r}: {name} takes one of {', '.join(units)}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: {name} takes one of {', '.join(filter(None, units))}"
+        )
     bound = float(number) * units.get(unit, 1.0)
     if not math.isfinite(bound):
         raise argparse.ArgumentTypeError(f"{text!r}: {number} is too large")

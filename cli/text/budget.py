@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
+from edgefold.devices.budget.flash import AMPLIFICATION, ENDURANCE_CYCLES
 from edgefold.runtime.backends.registry import BACKENDS
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Budget
     from edgefold.devices.budget.checks import Demand
+    from edgefold.devices.budget.flash import FlashBudget
     from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
     from edgefold.devices.budget.roofline import Range
 
@@ -21,6 +23,24 @@ EXIT_CODES = {
     "DOES NOT FIT": ExitCode.MISFIT,
     "UNSURE": ExitCode.UNSURE,
 }
+SOURCE_WORDS = {
+    "file": "file",
+    "pipe": "pipe",
+    "mqtt": "broker (MQTT)",
+    "jetstream": "broker (JetStream)",
+}
+FLASH_COLUMNS = {
+    "every": 8,
+    "sync": 8,
+    "group": 7,
+    "snapshots": 11,
+    "output": 11,
+    "journal": 11,
+    "file system": 13,
+    "in all": 11,
+    "years": 8,
+}
+"""Columns of the table on flash, with their widths."""
 WIDTH = 12  # of the checks' names
 
 
@@ -79,12 +99,70 @@ def describe(budget: Budget | MicrocontrollerBudget) -> str:
     lines = [f"{budget.bundle} ({budget.precision}) on {budget.title}, {runner}"]
     lines += [f"state     {budget.keeps}", ""] if budget.keeps else [""]
     lines += [*memory, *_time_lines(budget), *modes]
+    if isinstance(budget, Budget) and budget.flash:
+        lines += ["", *flash_lines(budget.flash)]
     lines += ["", f"{'figures':<{WIDTH}}{show_figures(budget.figures)}"]
     for check in budget.checks:
         lines.append(f"{check.name:<{WIDTH}}{check.verdict}: {check.finding}")
         lines += [f"{'':<{WIDTH}}change: {check.change}"] if check.change else []
     lines += ["", f"{budget.verdict}   (a prediction from data sheets: no board was measured)"]
     return "\n".join(lines)
+
+
+def flash_lines(flash: FlashBudget) -> list[str]:
+    """Return a table of what loops with several settings write each day, and how long flash lasts.
+
+    The setting that was asked is marked.
+    """
+    demand = flash.demand
+    sensors = f"{demand.n_streams} sensors" if demand.n_streams > 1 else "one sensor"
+    parts = [f"{demand.rate_hz:g} rows/s of {sensors} from a {SOURCE_WORDS[demand.source]}"]
+    parts.append(f"a snapshot of {format_bytes(flash.snapshot_file_bytes)}")
+    if demand.has_output:
+        parts.append(f"{flash.output_row_bytes:.0f} B a row of output")
+    if demand.processes > 1:
+        parts.append(f"{demand.processes} loops")
+    journaled = any(setting.sync_s is not None for setting in flash.settings)
+    shown = [
+        name for name in FLASH_COLUMNS if journaled or name not in ("sync", "group", "journal")
+    ]
+    lines = [f"flash, predicted: {', '.join(parts)}", "written a day"]
+    lines.append("  " + "".join(f"{name:>{FLASH_COLUMNS[name]}}" for name in shown))
+    for setting in flash.settings:
+        cells = {
+            "every": f"{setting.every:,}",
+            "sync": f"{setting.sync_s or 0:g} s",
+            "group": f"{setting.group}",
+            "snapshots": format_bytes(setting.snapshot_bytes),
+            "output": format_bytes(setting.output_bytes),
+            "journal": format_bytes(setting.journal_bytes),
+            "file system": format_bytes(setting.file_system_bytes),
+            "in all": format_bytes(setting.device_bytes),
+            "years": _years(setting.flash_years),
+        }
+        line = "".join(f"{cells[name]:>{FLASH_COLUMNS[name]}}" for name in shown)
+        lines.append(f"  {line}{'  <- asked' * setting.is_asked}")
+    lines.append(
+        f"  years until {format_bytes(demand.flash_bytes)} are worn: {demand.endurance_cycles:,} "
+        f"cycles, write amplification {demand.write_amplification:g}"
+    )
+    if journaled:
+        lines.append(
+            f"  group: messages that are forced to the disk together, {demand.window // 2} at most "
+            f"with --window {demand.window}"
+        )
+    assumed = {
+        "cycles": demand.endurance_cycles == ENDURANCE_CYCLES,
+        "amplification": demand.write_amplification == AMPLIFICATION,
+    }
+    if names := " and ".join(name for name, is_default in assumed.items() if is_default):
+        lines.append(f"  assumed: the {names}, unless the vendor states the same")
+    lines.append("  file system: blocks that ext4 adds; whatever else writes there is not counted")
+    return lines
+
+
+def _years(years: float) -> str:
+    return ">1,000" if years > 1000 else f"{years:.3g}"
 
 
 def _firmware_lines(budget: MicrocontrollerBudget) -> list[str]:

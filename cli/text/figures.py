@@ -18,6 +18,7 @@ from edgefold.cli.records.figures import (
     BYTES,
     JOULES,
     SECONDS,
+    YEARS,
     Record,
     RecordFigure,
     figures_of,
@@ -36,6 +37,8 @@ def show(figure: RecordFigure) -> str:
         return format_time(figure.value)
     if figure.unit == BYTES:
         return format_bytes(figure.value)
+    if figure.unit == YEARS:
+        return f"{figure.value:,.3g} years"
     return format_energy(figure.value) if figure.unit == JOULES else f"{figure.value * 100:.3g} %"
 
 

@@ -44,6 +44,7 @@ from edgefold.devices.budget.checks import (
     step_times,
     verdict_on,
 )
+from edgefold.devices.budget.flash import FlashBudget
 from edgefold.devices.budget.microcontroller import (
     CSizes,
     MicrocontrollerBudget,
@@ -117,6 +118,7 @@ class Budget(Judgement):
     figures: FigureStatuses
     checks: Checks
     keeps: Annotated[Capacity, OPTIONAL] = ""
+    flash: Annotated[FlashBudget | None, OPTIONAL] = None
 
     @property
     @written

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -320,6 +320,11 @@ class Journal:
 def _padded(n_bytes: int) -> int:
     """Return a length rounded up to whole blocks."""
     return -(-n_bytes // BLOCK) * BLOCK
+
+
+def group_bytes(records: Iterable[int]) -> int:
+    """Return how many bytes a group of records of these lengths takes in a file of the journal."""
+    return _padded(HEAD.size + sum(LENGTH.size + n_bytes for n_bytes in records))
 
 
 def _write_zeros(path: Path, n_bytes: int) -> None:

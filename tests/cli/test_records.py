@@ -29,7 +29,7 @@ FREE = {  # whoever trains, exports or benchmarks says what is in these
 }
 UNITS = {
     *("s", "B", "J", "W", "Hz", "°C", "%", "share", "ratio", "count", "index", "flop"),
-    *("scaled output", "raw", "as the tensor", "as `unit` says", "W or J"),
+    *("scaled output", "raw", "as the tensor", "as `unit` says", "W or J", "B/day", "years"),
 }
 
 Schema = dict[str, Any]

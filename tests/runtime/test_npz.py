@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.runtime.npz import read_npz, write_npz
+from edgefold.runtime.npz import npz_bytes, read_npz, write_npz
 
 MANY = 1 << 20
 
@@ -141,3 +141,17 @@ def test_damaged_archives_raise_one_kind_of_error(tmp_path: Path, save: Any) -> 
         except ValueError:
             refused += 1
     assert refused > 400  # the others changed what no reader looks at
+
+
+def test_the_length_of_a_file_is_known_before_it_is_written(tmp_path: Path) -> None:
+    named: dict[str, Any] = {
+        "a": np.zeros((3, 4), np.float32),
+        "scalar": np.array(1.0),
+        "none": np.zeros((0, 5), np.int64),
+        "flags": np.zeros(7, bool),
+        "a.ü.name" * 5: np.zeros((123_456, 2), np.int8),
+    }
+    path = tmp_path / "arrays.npz"
+    write_npz(path, named)
+    shapes = {name: (array.shape, array.dtype.name) for name, array in named.items()}
+    assert npz_bytes(shapes) == path.stat().st_size
