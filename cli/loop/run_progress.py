@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefold.cli.loop.disk_writes import DiskWrites
 from edgefold.cli.terminal import StatusLine, say
 from edgefold.cli.text.sensors import event_text, sensor_lines
 from edgefold.cli.text.streams import short, table
@@ -58,6 +59,7 @@ class Progress(LoopWatcher):
         self._last_bad: dict[str, str] = {}  # of each sensor with bad rows in this run
         self._prints_alarms, self._n_alarms = prints_alarms, 0
         self._delivery = delivery
+        self._writes = DiskWrites()
         self._keeps, self._has_reported_full = keeps, False
 
     @property
@@ -116,6 +118,10 @@ class Progress(LoopWatcher):
             self.tell()
         if self._status.is_due:
             self._status.show(self.status())
+
+    def saved(self) -> None:
+        """Remember the bytes that were written until this snapshot."""
+        self._writes.saved()
 
     def status(self) -> str:
         """Return in a line how many rows have come, how fast, and how good the predictions are."""
@@ -232,6 +238,8 @@ class Progress(LoopWatcher):
             f"{self._n_lines / max(lasted_s, 1e-9):,.0f} {what}/s"
             + (", resumed from the snapshot" if self._loop.resumed else "")
         )
+        if written := self._writes.summary(self._source.is_live):
+            lines.append(f"written       {written}")
         if n_removed := self._output.n_removed:
             again = "written again" if self._source.reads_again else "lost, as a pipe is read once"
             lines.append(
