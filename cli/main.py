@@ -179,6 +179,7 @@ _EXTRAS = {  # by the module's name; the others come with train
     "cryptography": "sign",
     "accelerate": "multi-gpu",
     "pynvml": "nvidia",
+    "prometheus_client": "metrics",
 }
 _ADVICE = {
     errno.ENOSPC: "; free some space or choose another place, then run the command again.",

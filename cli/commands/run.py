@@ -18,6 +18,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.loop.message_input import source_options, tell
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
+from edgefold.cli.loop.watching import require_packages, start_metrics
 from edgefold.cli.options.bundle_options import (
     backend_lines,
     engine_options,
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     with StopSignal() as stop:
         from edgefold.runtime.loop.run_files import refuse_same_files, snapshot_lock
 
-        refuse_same_files(args.input, args.output, args.snapshot, args.alarms)
+        require_packages(args)
+        refuse_same_files(args.input, args.output, args.snapshot, args.alarms, args.metrics_file)
         if prefix_of(args.input):
             from edgefold.runtime.brokers.own_messages import refuse_own_messages
 
@@ -203,6 +205,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         progress = Progress(loop, source, output, keeps, args.print_alarms, delivery)
         watchers.add(progress)
         watchers.add(opened.enter_context(ServiceManager(os.environ, progress.status)))
+        start_metrics(args, opened, watchers, loop, source, stream)
         try:
             loop.run(stop, watchers)
             progress.tell()

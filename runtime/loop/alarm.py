@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 from edgefold.runtime.rows.csv_fields import quoted
 
+EVENTS = (
+    "value", "level shift", "stuck", "gap", "absent", "drift", "rhythm", "quiet", "noisy",
+)  # fmt: skip
+"""Names of all events that are alarmed (`edgefold.runtime.sensors.alarms`)."""
+
 
 class Alarm(NamedTuple):
     """Describes an alarm of the general model of sensors.

@@ -184,6 +184,7 @@ class PredictionLoop:
             if source.n_connections != self._n_connections:  # a broker may send rows again
                 self._n_connections = source.n_connections
                 self.known.expect(self.sensors.newest_times)
+            self._watcher.taken()
             text = self._process(row)
             self.unassigned.lines = row.line
             source.keep()
@@ -474,9 +475,8 @@ def _watched(row: Row, sensor: LoopStream) -> WatchedRow:
     """Describe a row that a sensor has just processed."""
     is_timed = sensor.adapter.newest_time == sensor.adapter.newest_time
     time = row.numbers[0] if is_timed else math.nan
-    return WatchedRow(
-        sensor.name, row.line, time, row.texts[0] if is_timed else "", sensor.view(), sensor.alarm
-    )
+    text = row.texts[0] if is_timed else ""
+    return WatchedRow(sensor.name, row.line, time, text, sensor.view(), sensor.alarm, sensor.event)
 
 
 def _parts(row: Row | BadRow) -> tuple[tuple[str, Row | BadRow], ...]:

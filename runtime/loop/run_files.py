@@ -14,7 +14,11 @@ from edgefold.runtime.files import lock_file
 
 
 def refuse_same_files(
-    source: str, output: str | None, snapshot: Path | None, alarms: str | None = None
+    source: str,
+    output: str | None,
+    snapshot: Path | None,
+    alarms: str | None = None,
+    metrics: Path | None = None,
 ) -> None:
     """Refuse a run in which two files are the same one, so that one would overwrite the other.
 
@@ -25,6 +29,7 @@ def refuse_same_files(
         output: Path of the predictions, "-" for standard output, or None for none.
         snapshot: Path of the snapshot, or None for none.
         alarms: Path of the alarms, "-" for standard output, or None for none.
+        metrics: Path of the metrics, or None for none.
 
     Raises:
         OutputError: Two of them are the same file; nothing was opened.
@@ -35,6 +40,8 @@ def refuse_same_files(
             ("--snapshot", str(snapshot), -1),
             ("the snapshot's lock", f"{os.path.realpath(snapshot)}.lock", -1),
         ]
+    if metrics is not None:
+        roles.append(("--metrics-file", str(metrics), -1))
     files = [(role, path, _identities(path, fd)) for role, path, fd in roles if path is not None]
     for (role, path, mine), (other_role, other_path, others) in combinations(files, 2):
         if mine & others:

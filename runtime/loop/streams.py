@@ -48,6 +48,7 @@ class LoopStream(ABC):
     Attributes:
         name: The sensor's name in the input; "" before its first row, and for a single sensor.
         alarm: The alarm of the last row, or None.
+        event: The name of what happened to the sensor at the last row; "" for nothing.
         counters: The sensor's counts since the loop's first start.
     """
 
@@ -57,6 +58,7 @@ class LoopStream(ABC):
         self._states, self.adapter, self.columns = states, adapter, columns
         self.name = ""
         self.alarm: Alarm | None = None
+        self.event = ""
         self.counters = Counters(squared_error=[0.0] * columns.n_errors)
 
     def process(self, row: Row) -> list[str]:
@@ -145,7 +147,7 @@ class SensorStream(LoopStream):
         counters.missing += scored.value != scored.value
         counters.predicted += scored.is_scored
         counters.anomalies += scored.alarm
-        self.alarm = None
+        self.alarm, self.event = None, scored.event
         if scored.alarm:
             time, text = row.texts
             self.alarm = Alarm(

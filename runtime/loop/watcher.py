@@ -1,6 +1,7 @@
 """Define what may watch a loop: the progress on a terminal, metrics, a page, a service manager.
 
-    loop ──row, refused, resumed, line──> watchers      after each row or line
+    loop ──taken──> watchers                            before each line
+         ──row, refused, resumed, line──>               after each row or line
          ──idle──>                                      while it waits for rows, five times a second
          ──saved──>                                     after each snapshot
 
@@ -48,6 +49,8 @@ class WatchedRow(NamedTuple):
         text: The time as it is written in the input.
         view: The row with its forecast.
         alarm: The alarm of the row, or None.
+        event: The name of what happens to the sensor at this row, also after its alarm; "" for
+            nothing.
     """
 
     series: str
@@ -56,6 +59,7 @@ class WatchedRow(NamedTuple):
     text: str
     view: RowView
     alarm: Alarm | None
+    event: str = ""
 
 
 class LoopWatcher:
@@ -63,6 +67,9 @@ class LoopWatcher:
 
     wants_rows = True
     """Whether `row` is called; rows take time to describe."""
+
+    def taken(self) -> None:
+        """Take notice that a line of the input was read, and is processed next."""
 
     def row(self, row: WatchedRow) -> None:
         """Take a row that was predicted and learned."""
@@ -102,14 +109,21 @@ class Watchers(LoopWatcher):
     def __init__(self) -> None:
         self._all: list[LoopWatcher] = []
         self._of_rows: list[LoopWatcher] = []
+        self._of_taken: list[LoopWatcher] = []  # a call that does nothing costs time per line
         self.wants_rows = False
 
     def add(self, watcher: LoopWatcher) -> None:
         """Pass on to this watcher, too."""
         self._all.append(watcher)
+        if type(watcher).taken is not LoopWatcher.taken:
+            self._of_taken.append(watcher)
         if watcher.wants_rows:
             self._of_rows.append(watcher)
             self.wants_rows = True
+
+    def taken(self) -> None:
+        for watcher in self._of_taken:
+            watcher.taken()
 
     def row(self, row: WatchedRow) -> None:
         for watcher in self._of_rows:

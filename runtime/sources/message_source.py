@@ -223,6 +223,10 @@ class MessageSource(RowSource):
         position, n_lines = self._kept
         return position - (n_lines > 0)
 
+    @property
+    def n_bytes_written(self) -> int:
+        return self._journal.n_bytes_written if self._journal is not None else 0
+
     def kept(self) -> None:
         if self._journal is not None:
             self._journal.release(self._processed)

@@ -69,10 +69,12 @@ class RowSource(Protocol):
         name: The input's name, for messages.
         n_connections: Number of connections whose rows have begun to come; after each, rows may
             come again.
+        n_repeated: Number of messages that came again and were dropped.
     """
 
     name: str
     n_connections: int = 0
+    n_repeated: int = 0
 
     @property
     def layout(self) -> Layout | None:
@@ -138,6 +140,11 @@ class RowSource(Protocol):
     def wants_snapshot(self) -> bool:
         """Return whether a snapshot should be written soon, so that the source gets room."""
         return False
+
+    @property
+    def n_bytes_written(self) -> int:
+        """Return how many bytes the source itself has written to the disk in this run."""
+        return 0
 
     def kept(self) -> None:
         """Release what the last `mark` makes unneeded; it is called after its snapshot."""

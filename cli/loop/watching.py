@@ -1,0 +1,78 @@
+"""Start what watches a loop, as the options of `edgefold run` ask for it."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from edgefold.cli.loop.message_input import tell
+from edgefold.runtime.errors import DataError, Remedy, install_extra
+
+if TYPE_CHECKING:
+    from edgefold.runtime.loop.loop import PredictionLoop
+    from edgefold.runtime.loop.watcher import Watchers
+    from edgefold.runtime.sources.row_source import RowSource
+    from edgefold.runtime.stream.stream import Stream
+
+
+def require_packages(args: argparse.Namespace) -> None:
+    """Raise DataError if a package that the options on watching need is not installed."""
+    if (args.metrics or args.metrics_file) and find_spec("prometheus_client") is None:
+        raise DataError(
+            "metrics need the package prometheus-client, which is not installed: "
+            f"{install_extra('metrics')}.",
+            Remedy("gives metrics to Prometheus", install_extra("metrics")),
+        )
+
+
+def start_metrics(
+    args: argparse.Namespace,
+    opened: ExitStack,
+    watchers: Watchers,
+    loop: PredictionLoop,
+    source: RowSource,
+    stream: Stream,
+) -> None:
+    """Start the metrics of a loop; do nothing where no option asks for them.
+
+    Args:
+        args: The options of the command.
+        opened: Receives what must be closed at the end of the run.
+        watchers: Receives what the loop must call.
+        loop: The loop, which has not begun.
+        source: The input of the loop.
+        stream: The open stream.
+
+    Raises:
+        OutputError: The port cannot be listened at, or the file cannot be written.
+    """
+    if args.metrics is None and args.metrics_file is None:
+        return
+    from importlib.metadata import version
+
+    from edgefold.cli.loop.metric_families import LoopCollector, RunFacts
+    from edgefold.cli.loop.metric_outlets import MetricsFile, MetricsServer, registry_of
+    from edgefold.cli.loop.metrics import LoopMetrics
+    from edgefold.runtime.sensors.shipped_bundle import word_of
+
+    metrics = LoopMetrics(loop, tell)
+    facts = RunFacts(
+        version("edgefold"),
+        str(stream.backend_report["name"]),
+        word_of(str(args.bundle)),
+        stream.manifest.bundle_hash,
+        loop.sensors.first.adapter.settings.get("false_alarms"),
+        args.snapshot is not None,
+    )
+    collector = LoopCollector(metrics, loop, source, facts)
+    watchers.add(metrics)
+    if args.metrics is not None:
+        host, port = args.metrics
+        server = MetricsServer(host, port, registry_of(collector))
+        opened.enter_context(server)
+        tell(f"metrics at {server.url}")
+    if args.metrics_file is not None:
+        file = MetricsFile(args.metrics_file, collector, args.metrics_every, tell)
+        watchers.add(opened.enter_context(file))
