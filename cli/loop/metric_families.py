@@ -45,6 +45,8 @@ class RunFacts(NamedTuple):
     """Holds what does not change during a run.
 
     Attributes:
+        loop: The loop's name, which becomes a label of each metric: files of several loops are read
+            by one node-exporter, which refuses two metrics with the same name and labels.
         version: Edgefold's version.
         backend: The name of the backend that runs the graphs.
         bundle: The bundle as the command names it.
@@ -53,6 +55,7 @@ class RunFacts(NamedTuple):
         keeps_snapshots: Whether the run writes snapshots.
     """
 
+    loop: str
     version: str
     backend: str
     bundle: str
@@ -115,6 +118,12 @@ class LoopCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        own = {"loop": self._facts.loop}
+        for family in self._collect():
+            family.samples = [s._replace(labels=own | s.labels) for s in family.samples]
+            yield family
+
+    def _collect(self) -> Iterator[Metric]:
         pools = self._pools()
         yield from self._of_run()
         yield from _of_rows(pools, self._metrics.n_refused, self._loop, self._source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.loop.message_input import tell
@@ -58,7 +59,11 @@ def start_metrics(
     from edgefold.runtime.sensors.shipped_bundle import word_of
 
     metrics = LoopMetrics(loop, tell)
+    name = args.metrics_name or (
+        args.metrics_file.stem if args.metrics_file else Path(word_of(str(args.bundle))).name
+    )
     facts = RunFacts(
+        name,
         version("edgefold"),
         str(stream.backend_report["name"]),
         word_of(str(args.bundle)),

@@ -38,6 +38,12 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds between two writes of that file (default 15)",
     )
+    group.add_argument(
+        "--metrics-name",
+        metavar="NAME",
+        help="the label loop=NAME of all metrics, by which several loops of one machine differ "
+        "(default: that file's name without .prom, else the bundle's name)",
+    )
 
 
 def host_and_port(text: str) -> tuple[str, int]:

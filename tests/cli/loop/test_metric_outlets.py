@@ -87,19 +87,19 @@ def test_a_run_answers_while_it_waits_for_rows(tmp_path: Path) -> None:
         os.write(pipe, b"time,value\n" + b"".join(b"%d,%d\n" % (i, i % 5) for i in range(40)))
         url = said_url(process, errors)
         assert url.startswith("http://127.0.0.1:"), "the loopback address alone"
-        until(lambda: 'rows_learned_total{series=""} 40.0' in read(url), "forty rows")
-        assert "edgefold_running 1.0" in read(url)
-        until(lambda: 'rows_learned_total{series=""} 40.0' in text.read_text(), "the file")
+        until(lambda: 'rows_learned_total{loop="m",series=""} 40.0' in read(url), "forty rows")
+        assert 'edgefold_running{loop="m"} 1.0' in read(url)
+        until(lambda: 'rows_learned_total{loop="m",series=""} 40.0' in text.read_text(), "the file")
         os.write(pipe, b"40,1\n")
-        until(lambda: 'rows_learned_total{series=""} 41.0' in read(url), "one more row")
+        until(lambda: 'rows_learned_total{loop="m",series=""} 41.0' in read(url), "one more row")
         with pytest.raises(urllib.error.HTTPError) as found:
             read(url.replace("/metrics", "/"))
         with found.value as answer:
             assert answer.code == 404
         process.terminate()
         assert process.wait(LIMIT_S) == 0
-    assert "edgefold_running 0.0" in text.read_text()
-    assert 'rows_learned_total{series=""} 41.0' in text.read_text()
+    assert 'edgefold_running{loop="m"} 0.0' in text.read_text()
+    assert 'rows_learned_total{loop="m",series=""} 41.0' in text.read_text()
     assert [path.name for path in tmp_path.glob("m.prom*")] == ["m.prom"]
 
 

@@ -36,7 +36,7 @@ def samples(text: str) -> Samples:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.name.removeprefix("edgefold_")
-            labels = (value for _, value in sorted(sample.labels.items()))
+            labels = (text for key, text in sorted(sample.labels.items()) if key != "loop")
             found[(name, *labels)] = sample.value
     return found
 
@@ -145,7 +145,8 @@ class Sensors(SimpleNamespace):
 
     @property
     def named(self) -> list[Any]:
-        return self.all
+        every: list[Any] = self.all
+        return every
 
 
 def watched(names: list[str], now: list[float]) -> tuple[LoopMetrics, LoopCollector, list[str]]:
@@ -161,7 +162,7 @@ def watched(names: list[str], now: list[float]) -> tuple[LoopMetrics, LoopCollec
     metrics.idle()  # the loop resumed, and waits
     for name in names:
         every.append(SimpleNamespace(name=name, counters=Counters(rows=1, predicted=1)))
-    facts = RunFacts("1", "c", "sensors", "ab", 1e-4, True)
+    facts = RunFacts("boiler", "1", "c", "sensors", "ab", 1e-4, True)
     return metrics, LoopCollector(metrics, loop, source, facts), told
 
 
@@ -232,7 +233,7 @@ def test_before_the_loop_has_resumed_no_series_is_shown() -> None:
     sensors = Sensors(all=[], first=first)
     loop: Any = SimpleNamespace(sensors=sensors, known=KnownRows())
     source: Any = SimpleNamespace(n_repeated=0, n_bytes_written=0)
-    facts = RunFacts("1", "c", "sensors", "ab", None, False)
+    facts = RunFacts("boiler", "1", "c", "sensors", "ab", None, False)
     collector = LoopCollector(LoopMetrics(loop), loop, source, facts)
     sensors.all.append(SimpleNamespace(name="a", counters=Counters(rows=10**6)))
     assert not [key for key in collected(collector) if key[0] == "rows_learned_total"]
