@@ -18,7 +18,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.loop.message_input import source_options, tell
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
-from edgefold.cli.loop.watching import require_packages, start_metrics
+from edgefold.cli.loop.watching import require_packages, start_home_assistant, start_metrics
 from edgefold.cli.options.bundle_options import (
     backend_lines,
     engine_options,
@@ -206,6 +206,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         watchers.add(progress)
         watchers.add(opened.enter_context(ServiceManager(os.environ, progress.status)))
         start_metrics(args, opened, watchers, loop, source, stream)
+        start_home_assistant(args, opened, watchers, loop, stream)
         try:
             loop.run(stop, watchers)
             progress.tell()

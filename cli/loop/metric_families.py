@@ -30,7 +30,7 @@ from edgefold.cli.loop.metrics import (
     SeriesMetrics,
 )
 from edgefold.runtime.loop.alarm import EVENTS
-from edgefold.runtime.loop.watcher import Refusal
+from edgefold.runtime.loop.watcher import ANOMALY, Refusal
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.counters import Counters
@@ -168,7 +168,7 @@ class LoopCollector(Collector):
         )
         for label, pool in pools.items():
             if sensors.has_band:  # another model, whose anomalies have no name
-                family.add_metric([label, "anomaly"], pool.counts["anomalies"])
+                family.add_metric([label, ANOMALY], pool.counts["anomalies"])
             elif self._facts.stated_rate is not None:
                 for event in EVENTS:  # a count that begins at 1 would hide the first alarm
                     family.add_metric([label, event], pool.alarms[event])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgefold.cli.loop.message_input import tell
 from edgefold.runtime.errors import DataError, Remedy, install_extra
+from edgefold.runtime.hashing import sha256
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
@@ -20,12 +22,19 @@ if TYPE_CHECKING:
 
 def require_packages(args: argparse.Namespace) -> None:
     """Raise DataError if a package that the options on watching need is not installed."""
-    if (args.metrics or args.metrics_file) and find_spec("prometheus_client") is None:
+    if (
+        not (args.metrics is None and args.metrics_file is None)
+        and find_spec("prometheus_client") is None
+    ):
         raise DataError(
             "metrics need the package prometheus-client, which is not installed: "
             f"{install_extra('metrics')}.",
             Remedy("gives metrics to Prometheus", install_extra("metrics")),
         )
+    if args.home_assistant:
+        from edgefold.runtime.brokers.mqtt_connection import require_paho
+
+        require_paho()
 
 
 def start_metrics(
@@ -81,3 +90,64 @@ def start_metrics(
     if args.metrics_file is not None:
         file = MetricsFile(args.metrics_file, collector, args.metrics_every, tell)
         watchers.add(opened.enter_context(file))
+
+
+def start_home_assistant(
+    args: argparse.Namespace,
+    opened: ExitStack,
+    watchers: Watchers,
+    loop: PredictionLoop,
+    stream: Stream,
+) -> None:
+    """Show a loop in Home Assistant; do nothing where no option asks for it.
+
+    Args:
+        args: The options of the command.
+        opened: Receives what must be closed at the end of the run.
+        watchers: Receives what the loop must call.
+        loop: The loop, which has not begun.
+        stream: The open stream.
+
+    Raises:
+        DataError: The address is not usable, or the loop would read what it publishes.
+    """
+    if args.home_assistant is None:
+        return
+    from importlib.metadata import version
+
+    from edgefold.cli.loop.discovery import LoopIdentity
+    from edgefold.cli.loop.home_assistant import (
+        HomeAssistant,
+        home_assistant_address,
+        require_no_circle,
+        seconds,
+    )
+    from edgefold.runtime.predictions import SensorForecast
+    from edgefold.runtime.sensors.shipped_bundle import word_of
+
+    address = home_assistant_address(args.home_assistant)
+    columns = loop.sensors.first.columns
+    is_general = isinstance(stream.manifest.prediction, SensorForecast)
+    identity = LoopIdentity(
+        _identity(args),
+        "sensor" if args.input == "-" else Path(args.input).stem,
+        Path(word_of(str(args.bundle))).name,
+        version("edgefold"),
+        round(seconds(address, "expire", 1.0)) if "expire" in address.options else 0,
+        is_general or columns.has_errors,
+        is_general or columns.has_band,
+        is_general,
+    )
+    require_no_circle(address, args.input, identity)
+    watchers.add(
+        opened.enter_context(HomeAssistant(address, identity, args.home_assistant_unit, tell))
+    )
+
+
+def _identity(args: argparse.Namespace) -> str:
+    """Return digits that stay the same for a loop of this machine: by its snapshot, or its input.
+
+    A new identity at each start would leave devices in Home Assistant that never come back.
+    """
+    place = os.path.realpath(args.snapshot) if args.snapshot else f"of {args.input}"
+    return sha256(f"{os.uname().nodename}:{place}".encode()).hexdigest()[:10]

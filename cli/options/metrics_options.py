@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgefold.cli.options.bundle_options import positive_number
+
+if TYPE_CHECKING:
+    from edgefold.cli.loop.discovery import SeriesUnit
 
 LOOPBACK = "127.0.0.1"
 
@@ -15,7 +19,8 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "monitoring",
         "What the loop does and how well its forecasts hold, for Prometheus (needs the metrics\n"
-        "extra). docs/monitoring.md names the metrics, the alert rules and the board in deploy/.",
+        "extra) and for Home Assistant. docs/monitoring.md names the metrics, and the alert rules\n"
+        "and the board that lie in deploy/.",
     )
     group.add_argument(
         "--metrics",
@@ -44,6 +49,26 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
         help="the label loop=NAME of all metrics, by which several loops of one machine differ "
         "(default: that file's name without .prom, else the bundle's name)",
     )
+    group.add_argument(
+        "--home-assistant",
+        metavar="URL",
+        help="show each sensor in Home Assistant, by the MQTT discovery of the broker at "
+        "mqtt://[USER@]HOST[:PORT][/PREFIX] (needs the mqtt extra; the prefix is homeassistant): "
+        "its expected value and band, its alarm and its log score. After ? come, besides the "
+        "options of --input: every=S, the least time between two states of a sensor (default 10; "
+        "an alarm is sent at once), expire=S, after which a state without news is unknown, and "
+        "hold=S, how long an alarm shows at least (default 60)",
+    )
+    group.add_argument(
+        "--home-assistant-unit",
+        type=series_unit,
+        action="append",
+        default=[],
+        metavar="[SERIES=]UNIT[,CLASS]",
+        help="the unit in which Home Assistant shows a sensor's values, and its device class, as "
+        "'°C,temperature' or '*/humidity=%%,humidity'; may be given several times, and the first "
+        "one that fits counts",
+    )
 
 
 def host_and_port(text: str) -> tuple[str, int]:
@@ -62,3 +87,14 @@ def textfile(text: str) -> Path:
             f"{text!r} does not end in .prom, and node-exporter reads no other files"
         )
     return Path(text)
+
+
+def series_unit(text: str) -> SeriesUnit:
+    """Read a unit of a series, for argparse; without a series it is that of all."""
+    from edgefold.cli.loop.discovery import SeriesUnit
+
+    pattern, separator, unit = text.rpartition("=")
+    unit, _, device_class = unit.partition(",")
+    if not unit.strip() and not device_class.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} names no unit, as '°C,temperature' does")
+    return SeriesUnit(pattern if separator else "*", unit.strip(), device_class.strip())

@@ -21,7 +21,7 @@ from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.output_columns import OutputColumns
 from edgefold.runtime.loop.sensor_rows import SensorColumns, SensorRows
-from edgefold.runtime.loop.watcher import RowView
+from edgefold.runtime.loop.watcher import ANOMALY, RowView
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
@@ -103,7 +103,7 @@ class PointStream(LoopStream):
         self._seen: tuple[Mapping[str, Any], Sequence[float]] = ({}, ())  # prediction, values
 
     def _answer(self, row: Row) -> str:
-        self._seen = {}, ()
+        self._seen, self.event = ({}, ()), ""
         arrival, stream, columns = self.adapter.take(row), self._states.stream, self._output
         if arrival.x is None:  # too little history
             arrival.commit()
@@ -120,7 +120,7 @@ class PointStream(LoopStream):
         arrival.commit()
         score = columns.score(values, arrival.values)
         self.counters.add(score)
-        self._seen = values, arrival.values
+        self._seen, self.event = (values, arrival.values), ANOMALY * score.is_anomaly
         return columns.text(values, score)
 
     def view(self) -> RowView:

@@ -19,6 +19,9 @@ Refusal = Literal["unreadable", "refused", "no slot", "pace"]
 """Says why a row was refused: it cannot be read, it does not follow the rows before it or has a
 value that the model cannot take, its sensor is one too many, or it comes at another pace."""
 
+ANOMALY = "anomaly"
+"""The event of a row that is an anomaly, of a model that gives no alarms."""
+
 
 class RowView(NamedTuple):
     """Holds a row with the forecast that was made before its value was seen.
