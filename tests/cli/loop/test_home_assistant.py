@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
 
 from edgefold.cli.loop.discovery import LoopIdentity, SeriesDevice, SeriesUnit
@@ -31,6 +32,7 @@ from edgefold.cli.loop.home_assistant import (
     require_no_circle,
 )
 
+SCHEMA = Path(__file__).with_name("home_assistant_schema.json")
 LOOP = LoopIdentity("0a1b", "boiler", "sensors", "1.2", 0)
 
 
@@ -279,6 +281,20 @@ def test_topics_and_identities_are_such_as_home_assistant_reads() -> None:
     components = SeriesDevice(few, "a").payload()["components"]
     assert {*components} == {"expected", "alarm"}
     assert all(component["expire_after"] == 90 for component in components.values())
+
+
+@pytest.mark.parametrize("series", ["", "home/Küche/temperature", "x" * 100])
+@pytest.mark.parametrize("loop", [LOOP, LOOP._replace(expire_s=90, has_band=False)])
+def test_home_assistant_accepts_the_payload(loop: LoopIdentity, series: str) -> None:
+    """The schema was recorded from Home Assistant; scripts/check-home-assistant runs itself."""
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    units = [SeriesUnit("home/*", "°C", "temperature")]
+    payload = SeriesDevice(loop, series, units).payload()
+    assert not [error.message for error in validator.iter_errors(payload)]
+    expected = payload["components"]["expected"]
+    for damage in ({"unit_of_measurement": "kg", "device_class": "temperature"}, {"colour": 1}):
+        spoiled = payload | {"components": {"expected": expected | damage}}
+        assert not validator.is_valid(spoiled), damage
 
 
 def test_addresses_and_units_are_read() -> None:
