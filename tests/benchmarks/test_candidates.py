@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.loop.candidates import Law, Models, followed, law, log_score, pair
+from benchmarks.loop.candidates import (
+    Law,
+    Models,
+    expected_gain,
+    followed,
+    law,
+    log_score,
+    pair,
+    wider,
+)
 from benchmarks.loop.candidates_table import candidates
 
 
@@ -26,11 +35,21 @@ def test_a_stream_and_a_pair_are_those_of_their_seed() -> None:
 
 def test_the_better_of_two_models_is_promoted_and_the_worse_is_not(tmp_path: Path) -> None:
     models, stream = Models(tmp_path), law(11, 250, 0.1)
-    better = followed(models, 0.8, 4.0, stream)
-    worse = followed(models, 4.0, 0.8, stream)
+    one, other = (models.predictions(scale, stream) for scale in (0.8, 4.0))
+    better, worse = followed(one, other, stream), followed(other, one, stream)
     assert better["promoted_after"] > 0 and better["expected_until"] > 0
     assert worse["promoted_after"] == 0
     assert worse["expected"] == pytest.approx(-better["expected"])
+
+
+def test_wider_bands_are_worse_by_what_is_asked() -> None:
+    stream = law(12, 100, 0.2)
+    right = stream.means, np.full(100, 0.2)
+    gain = expected_gain(wider(right, stream), right, stream).mean()
+    assert 0.02 <= gain < 0.022
+    # Of right bands that are c times as wide: log c - (1 - 1/c^2)/2 nats, but for the cut.
+    factor = wider(right, stream)[1][0] / 0.2
+    assert gain == pytest.approx(math.log(factor) - 0.5 * (1 - factor**-2), rel=0.01)
 
 
 def test_the_table_shows_what_was_counted() -> None:
