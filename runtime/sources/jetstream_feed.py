@@ -39,6 +39,7 @@ SILENCE_S = 3 * HEARTBEAT_S
 REQUEST_S = 30.0
 AGAIN_S = 1.0
 PAUSE_S = 0.01
+CANCEL_S = 0.5
 GONE_S = 60.0
 """Seconds after which the server removes a consumer that is not used."""
 
@@ -123,7 +124,7 @@ class JetStreamFeed:
         """Find the log, then receive its messages; make a consumer again where one is broken."""
         await self._find_log(client)
         self._news.append(("is connected", False))
-        while True:
+        while not self._is_closing:
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
             consumer = await self._consumer(client)
@@ -187,7 +188,7 @@ class JetStreamFeed:
             "idle_heartbeat": int(HEARTBEAT_S * 1e9),
         }
         request, n_expected, count = json.dumps(asked).encode(), 0, 0
-        while True:
+        while not self._is_closing:
             if n_expected <= 0:
                 await client.publish(subject, request, reply=inbox)
                 n_expected = BATCH
@@ -264,7 +265,9 @@ class JetStreamFeed:
         if self._thread is None:
             return
         self._is_closing = True
-        with suppress(RuntimeError):  # the thread has ended by itself
-            self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
-        self._thread.join()
+        while self._thread.is_alive():
+            with suppress(RuntimeError):  # the thread has just ended by itself
+                self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
+            # Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes with a message.
+            self._thread.join(CANCEL_S)
         self._thread = None
