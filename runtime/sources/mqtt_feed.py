@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.brokers.broker_address import BrokerAddress
@@ -69,7 +69,8 @@ class MqttFeed:
         self.name = str(address)
         self._address, self._is_kept, self._window, self._tell = address, is_kept, window, tell
         self._client = mqtt_client(address, client_id)
-        self._queue: SimpleQueue[tuple[int, int, Message]] = SimpleQueue()  # connection, packet
+        # Not SimpleQueue: in CPython 3.11 its `get` may wait for ever after a signal.
+        self._queue: Queue[tuple[int, int, Message]] = Queue()  # connection, packet
         self._news: deque[tuple[str, bool]] = deque()  # a sentence, and whether it is final
         self._taken: deque[tuple[int, int]] = deque()  # connection and packet, not acknowledged
         self._connection = 0  # counts connections

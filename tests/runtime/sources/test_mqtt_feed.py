@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,3 +80,19 @@ def test_a_message_of_an_earlier_connection_is_never_acknowledged(feed: MqttFeed
     assert message is not None and message.begins
     feed.acknowledge(2)
     assert connections.client.acknowledged == [7]
+
+
+def test_a_signal_at_the_end_of_a_wait_does_not_make_it_endless(feed: MqttFeed) -> None:
+    wait_s, connections = 0.002, Connections(feed)
+    connections.begin()
+    rescue = threading.Timer(20.0, lambda: connections.send(1))
+    rescue.start()
+    former = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        for n in range(200):
+            signal.setitimer(signal.ITIMER_REAL, wait_s * (0.8 + 0.3 * n / 200))
+            assert feed.take(wait_s) is None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, former)
+        rescue.cancel()
