@@ -25,7 +25,7 @@ help:
 	@echo "make test-rest PART=2/8   what make test leaves out, or one part of it"
 	@echo "make test-py310  the runtime on Python 3.10, where one is found"
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
-	@echo "make test-attack every fuzzer with all its cases, some 45 minutes (docs/attacks.md)"
+	@echo "make test-attack every fuzzer with all its cases, some 60 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
 	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
 	@echo "make docs-site   README and docs/ as pages in site/, with a search that needs no server"

@@ -1,4 +1,4 @@
-"""Every kind of attack with all its cases: `make test-attack`, some 45 minutes on two quiet cores.
+"""Every kind of attack with all its cases: `make test-attack`, some 60 minutes on two quiet cores.
 
 One kind alone: `make test-attack ATTACK="-k snapshots"`. A case again: `python -m attack.replay`.
 """
