@@ -121,6 +121,7 @@ bench: install
 	$(BIN)/python -m benchmarks reopen
 	$(BIN)/python -m benchmarks memory_states
 	$(BIN)/python -m benchmarks budget
+	$(BIN)/python -m benchmarks flash
 	$(BIN)/python -m benchmarks energy_simulation
 	$(BIN)/python -m benchmarks engine_build
 	$(BIN)/python -m benchmarks examples

@@ -63,6 +63,7 @@ from benchmarks.speed.latency_tables import constancy, growth, process, reopen, 
 from benchmarks.speed.published_table import published_forms
 from benchmarks.table import Table, describe
 from benchmarks.usage.examples_table import examples
+from benchmarks.usage.flash_table import flash
 from benchmarks.usage.silero_table import silero
 from benchmarks.usage.wheel_table import wheel
 
@@ -74,6 +75,7 @@ MODELS = ROOT / "docs" / "models.md"
 PAGES = {
     "memory_states": ROOT / "docs" / "budgets.md",
     "budget": ROOT / "docs" / "budgets.md",
+    "flash": ROOT / "docs" / "budgets.md",
     "examples": ROOT / "docs" / "examples" / "README.md",
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
     "wheel": ROOT / "docs" / "tasks.md",
@@ -97,6 +99,7 @@ ORDER = (
     "gpu_latency",
     "memory_states",
     "budget",
+    "flash",
     "energy_simulation",
     "engine_build",
     "examples",
@@ -167,6 +170,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "gpu_latency": gpu_latency,
     "memory_states": memory_states,
     "budget": budget,
+    "flash": flash,
     "energy_simulation": energy_simulation,
     "engine_build": engine_build,
     "examples": examples,

@@ -231,10 +231,10 @@ def file_system_bytes(demand: FlashDemand, rows: float, group: int | None) -> fl
     n_blocks: float = REPLACED_BLOCKS + SYNCED_BLOCKS * demand.has_output
     period_s = rows / demand.rate_hz
     n_changes = 0.0  # of an inode, between two snapshots
-    if group is not None:
-        n_changes = rows / demand.rows_per_message / group
-    elif demand.has_output and demand.source != FILE:
+    if demand.has_output and demand.source != FILE:  # each row is flushed
         n_changes = rows
+    elif group is not None:
+        n_changes = rows / demand.rows_per_message / group
     if n_changes:  # a commit follows COMMIT_S after the first change since the one before
         n_blocks += COMMIT_BLOCKS * period_s / (COMMIT_S + period_s / n_changes)
     if demand.has_output and demand.source != FILE:
