@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.loop.message_input import source_options, tell
+from edgefold.cli.loop.message_input import both, source_options
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.cli.loop.watching import require_packages, start_home_assistant, start_metrics
@@ -26,6 +26,7 @@ from edgefold.cli.options.bundle_options import (
 )
 from edgefold.cli.options.flags import options_of
 from edgefold.cli.options.loop_options import add_loop_arguments
+from edgefold.cli.options.page_options import page_of, require_page, say_where
 from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.sinks.row_sink import sink_prefix_of
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.keep_rows and not args.snapshot:
         args.usage_error("argument --keep-rows: name a --snapshot, next to which rows are kept")
+    require_page(args)
     if args.output == args.alarms == "-":
         args.usage_error("argument --alarms: --output has standard output already; name a file")
     with StopSignal() as stop:
@@ -149,7 +151,12 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     is_message = bool(prefix_of(args.input))
     watchers = Watchers()
     of_source = source_options(args, stop, is_general, watchers.idle)
+    page = page_of(args)
     with ExitStack() as opened:
+        if page is not None:  # the progress, which is added later, removes what both read
+            watchers.add(opened.enter_context(page).watcher)
+            of_source = replace(of_source, tell=both(of_source.tell, page.watcher.tell))
+            say_where(page, args)
 
         def open_source() -> RowSource:
             return opened.enter_context(closing(open_row_source(args.input, of_source)))
@@ -177,7 +184,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
-        to = SinkOptions(stop, args.rotate, "--output", args.snapshot, tell, watchers.idle)
+        to = SinkOptions(stop, args.rotate, "--output", args.snapshot, of_source.tell, watchers.idle)
         output = open_row_sink(args.output, to)
         alarms = open_row_sink(args.alarms, replace(to, rotation=None, option="--alarms"))
         kept = trial = None
@@ -196,6 +203,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             *(stream, adapters, source, output, args.snapshot, options, columns, alarms),
             *(kept, trial),
         )
+        if page is not None:
+            page.attach(loop, source)
         keeps = stream.manifest.keeps
         delivery = None
         if args.on_alarm:

@@ -59,3 +59,13 @@ def tell(sentence: str) -> None:
     """Print a sentence of a source that waits."""
     StatusLine().clear()
     say(printable(f"edgefold: {sentence}"))
+
+
+def both(first: Callable[[str], None], second: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that gives a sentence to two others."""
+
+    def tell(sentence: str) -> None:
+        first(sentence)
+        second(sentence)
+
+    return tell

@@ -139,7 +139,7 @@ class LoopMetrics(LoopWatcher):
         series.newest_s = self._taken_s
         if row.time == row.time:
             series.lag_s = self.wall() - row.time
-        value, _, low, high, nats = row.view
+        value, _, low, high, nats = row.view[:5]
         if value == value and low == low:
             series.score(value, low, high, nats)
         if row.alarm is not None:

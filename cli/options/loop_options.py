@@ -18,6 +18,7 @@ from edgefold.cli.options.bundle_options import (
 from edgefold.cli.options.candidate_options import add_candidate_arguments
 from edgefold.cli.options.flags import add_flags
 from edgefold.cli.options.metrics_options import add_metrics_arguments
+from edgefold.cli.options.page_options import add_page_arguments
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.sources.journal import FILE_BYTES
 
@@ -74,6 +75,7 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
     add_sensor_arguments(parser)
     add_output_arguments(parser)
     add_metrics_arguments(parser)
+    add_page_arguments(parser)
     progress = parser.add_argument_group("progress")
     progress.add_argument(
         "--snapshot",

@@ -22,6 +22,8 @@ from edgefold.runtime.predictions import BAND_90, Prediction
 from edgefold.runtime.rows.csv_fields import quoted
 
 COLUMN_NAMES = {"mean": "prediction"}
+QUARTILE = 0.41006
+"""The width of the central 50 % band as a share of the 90 % band's, of a normal distribution."""
 
 
 class OutputColumns:
@@ -106,17 +108,17 @@ class OutputColumns:
             y: The row's true values; empty if they are not known.
         """
         value, mean = (y[0] if y else math.nan), math.nan
-        low = high = math.nan
+        half = math.nan
         if values and self.has_errors:
             mean = float(self._kind.center(values)[0])
         if values and self.has_band:
             half = BAND_90 * float(self._kind.deviation(values)[0])
-            low, high = mean - half, mean + half
         nats = math.nan
         if values and y and self._kind.has_score:
             with np.errstate(all="ignore"):  # a value may be beyond all that the model expects
                 nats = float(self._kind.log_likelihood(values, np.asarray(y), np))
-        return RowView(value, mean, low, high, nats)
+        inner = half * QUARTILE
+        return RowView(value, mean, mean - half, mean + half, nats, mean - inner, mean + inner)
 
     def text(self, values: Mapping[str, Any], score: RowScore) -> str:
         """Return the fields of a row that was predicted, with commas between them.

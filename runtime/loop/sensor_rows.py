@@ -124,9 +124,9 @@ class SensorColumns:
     def __init__(self, kind: SensorForecast):
         self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
         self._no_forecast = "," * (len(self.names) - 2)
-        self._low, self._high = (
+        self._low, self._lower, self._upper, self._high = (
             min(range(len(kind.levels)), key=lambda at: abs(kind.levels[at] - level))
-            for level in (0.05, 0.95)
+            for level in (0.05, 0.25, 0.75, 0.95)
         )
 
     def text(self, scored: ScoredRow) -> str:
@@ -146,9 +146,10 @@ class SensorColumns:
         """Return a row for those who watch the loop."""
         if not scored.is_known:
             return RowView(scored.value, *[math.nan] * 4)
-        low, high = scored.quantiles[self._low], scored.quantiles[self._high]
+        q = scored.quantiles
         nats = scored.log_density if scored.is_scored else math.nan
-        return RowView(scored.value, scored.mean, low, high, nats)
+        band, quartiles = (q[self._low], q[self._high]), (q[self._lower], q[self._upper])
+        return RowView(scored.value, scored.mean, *band, nats, *quartiles)
 
 
 def find_columns(

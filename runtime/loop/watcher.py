@@ -11,6 +11,7 @@ for long knows that it is stuck.
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 from edgefold.runtime.loop.alarm import Alarm
@@ -32,6 +33,8 @@ class RowView(NamedTuple):
         low: The lower bound of the central 90 % band; NaN without one.
         high: Its upper bound.
         log_density: The log density of the value, in nats; NaN if it was not scored.
+        lower_quartile: The lower bound of the central 50 % band; NaN without one.
+        upper_quartile: Its upper bound.
     """
 
     value: float
@@ -39,6 +42,8 @@ class RowView(NamedTuple):
     low: float
     high: float
     log_density: float
+    lower_quartile: float = math.nan
+    upper_quartile: float = math.nan
 
 
 class WatchedRow(NamedTuple):

@@ -1,0 +1,1 @@
+"""Show a running loop on a page in the browser, beside the loop and without slowing it."""

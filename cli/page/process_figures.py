@@ -1,0 +1,38 @@
+"""Read how much memory this process takes, and how much it has had written to the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+
+class ProcessFigures(NamedTuple):
+    """Holds figures of a process; one is None where the system does not count it.
+
+    Attributes:
+        resident_bytes: Memory that the process takes now.
+        written_bytes: Bytes that the kernel wrote to storage, or will, for the process.
+    """
+
+    resident_bytes: int | None
+    written_bytes: int | None
+
+
+def read_figures(root: Path = Path("/proc/self")) -> ProcessFigures:
+    """Read the figures of the process whose folder in procfs is `root`."""
+    pages = _number(root / "statm", r"\d+ (\d+)")
+    resident = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
+    written = _number(root / "io", r"(?ms).*^write_bytes: (\d+)$")
+    cancelled = _number(root / "io", r"(?ms).*^cancelled_write_bytes: (\d+)$") or 0
+    return ProcessFigures(resident, None if written is None else max(written - cancelled, 0))
+
+
+def _number(path: Path, pattern: str) -> int | None:
+    """Return the number that a pattern finds in a file; None without one."""
+    try:
+        found = re.match(pattern, path.read_text())
+    except OSError:
+        return None
+    return int(found[1]) if found else None
