@@ -6,9 +6,9 @@ import base64
 import json
 import os
 import select
-import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +35,14 @@ SWITCHES = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--hide-scrollbars", "--lang=en-GB", "--disable-dev-shm-usage"),
 )
+START = """\
+import fcntl, os, sys
+commands, answers = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(commands, 3)
+os.dup2(answers, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Gives the browser the pipe as its descriptors 3 and 4, then becomes the browser."""
 
 
 class Browser:
@@ -49,9 +57,9 @@ class Browser:
         assert CHROMIUM is not None
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
-        words = shlex.join([CHROMIUM, *SWITCHES, f"--user-data-dir={profile}"])
+        words = [CHROMIUM, *SWITCHES, f"--user-data-dir={profile}", "--remote-debugging-pipe"]
         self._process = subprocess.Popen(
-            ["sh", "-c", f"exec {words} --remote-debugging-pipe 3<&{commands} 4>&{answers}"],
+            [sys.executable, "-c", START, str(commands), str(answers), *words],
             pass_fds=(commands, answers),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -154,7 +162,11 @@ class Tab:
     def until(self, script: str) -> Any:
         """Wait until an expression is true, and return it."""
         end_s = time.monotonic() + LIMIT_S
-        while not (found := self.value(f"(() => {{ try {{ return {script} }} catch {{}} }})()")):
+        test = (
+            f"(() => {{ try {{ const found = {script};"
+            " return found instanceof Node ? true : found } catch {} })()"
+        )
+        while not (found := self.value(test)):
             assert time.monotonic() < end_s, (script, self.value("document.body.innerText"))
             time.sleep(0.02)
         return found

@@ -24,7 +24,7 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
         "bands, alarms, what was learned, and how the loop is doing. It loads nothing from\n"
         "elsewhere, and the loop does not wait for it:\n"
         "  --page 8080          for this machine; from elsewhere ssh -L 8080:localhost:8080 BOARD\n"
-        "  --page 0.0.0.0:8080  for the network. The printed address has a new token at each start;\n"
+        "  --page 0.0.0.0:8080  for the network. The printed address has a new token each time;\n"
         "                       --page-token FILE keeps one",
     )
     page.add_argument(

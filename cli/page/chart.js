@@ -67,6 +67,11 @@ function moment(seconds, step = 1) {
   return day + clock(seconds, step);
 }
 
+function period(begin, end, step) {
+  const isOneDay = new Date(begin * 1000).toDateString() === new Date(end * 1000).toDateString();
+  return `${moment(begin, step)} to ${isOneDay && step < 86400 ? clock(end, step) : moment(end, step)}`;
+}
+
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
   86400, 2 * 86400, 7 * 86400, 14 * 86400, 30 * 86400, 91 * 86400, 182 * 86400, 365 * 86400, 1826 * 86400];
 
@@ -217,7 +222,7 @@ class Chart {
   ticks() {
     const rows = this.rows, n = rows.length;
     if (!this.isTimed || n < 2) return [];
-    const most = Math.max(2, Math.floor(this.width / 110));
+    const most = Math.max(3, Math.floor(this.width / 95));
     const begin = rows[0][ROW.time], end = rows[n - 1][ROW.time], found = [];
     // Long gaps are cut short, so steps are chosen by the time without them.
     const cut = this.gaps.reduce((sum, i) => sum + rows[i][ROW.time] - rows[i - 1][ROW.time], 0);
@@ -245,7 +250,7 @@ class Chart {
     for (const i of this.gaps) {
       const [a, b] = [this.x[i - 1], this.x[i]], seconds = this.rows[i][ROW.time] - this.rows[i - 1][ROW.time];
       nodes.push(shape("rect", { class: "gap", x: a, y: this.top, width: Math.max(1, b - a), height: this.bottom - this.top }));
-      if (b - a > 46) nodes.push(shape("text", { class: "gap-text halo", x: (a + b) / 2, y: this.bottom - 8 }, this.isDated ? duration(seconds) : format(seconds)));
+      if (b - a > 14) nodes.push(shape("text", { class: "gap-text halo", x: (a + b) / 2, y: this.bottom - 8 }, this.isDated ? duration(seconds) : format(seconds)));
     }
     return nodes;
   }
@@ -302,9 +307,9 @@ class Chart {
     this.rows.forEach((row, i) => {
       if (!this.restarts.has(row)) return;
       const x = i ? (this.x[i] + this.x[i - 1]) / 2 : this.x[i];
-      nodes.push(shape("line", { class: "restart", x1: x, x2: x, y1: this.top - 8, y2: this.bottom }));
+      nodes.push(shape("line", { class: "restart", x1: x, x2: x, y1: this.top, y2: this.bottom }));
       const place = Math.max(this.left + 24, Math.min(x, this.right - 24));
-      nodes.push(shape("text", { class: "restart-text halo", x: place, y: 11 }, "restart"));
+      nodes.push(shape("text", { class: "restart-text halo", x: place, y: this.bottom - 8 }, "restart"));
     });
     return nodes;
   }
@@ -316,7 +321,7 @@ class Chart {
       if (!row[ROW.alarm]) return;
       const x = this.x[i], value = row[ROW.value] === null ? row[ROW.mean] : row[ROW.value];
       const y = value === null ? this.bottom : this.y(value);
-      const event = this.events.get(row[ROW.n]) || "alarm";
+      const event = eventOf(row, this.events);
       nodes.push(shape("line", { class: "alarm-line", x1: x, x2: x, y1: this.top, y2: this.bottom }));
       nodes.push(shape("circle", { class: "alarm", cx: x, cy: y, r: 4.5 }));
       const half = event.length * 3.4 + 4, text = Math.max(half, Math.min(x, this.width - half));
@@ -339,6 +344,9 @@ class Chart {
     if (value !== null) this.cursor.append(shape("circle", { class: "cursor-dot", cx: x, cy: this.y(value), r: 4 }));
   }
 }
+
+// The name of a row's alarm; a row of the run before carries it, as its number counts no more.
+function eventOf(row, events) { return row.event || events.get(row[ROW.n]) || "alarm"; }
 
 // A small picture of a sensor's last values, or none of fewer than two.
 function drawSpark(svg, values) {

@@ -117,7 +117,9 @@ class LoopPage:
             self._rate += (1 - math.exp(-step_s / RATE_S)) * (rate - self._rate)
             names = {self._board.name_of(view.chosen) for view in [*server.views.values()]}
             chosen = frozenset(name for name in names if name is not None)
-            self.watcher.wanted = chosen if server.n_browsers else None
+            wanted = chosen if server.n_browsers else None
+            if wanted != self.watcher.wanted:  # the same object shows that nothing has changed
+                self.watcher.wanted = wanted
 
     # In the browsers' threads ---------------------------------------------------------------------
 

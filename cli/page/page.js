@@ -2,7 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 const me = Array.from(crypto.getRandomValues(new Uint8Array(8)), (n) => n.toString(16).padStart(2, "0")).join("");
-const SPARKS = 40, RECENT_ROWS = 20, MOST_ITEMS = 2000, TABLE_ROWS = 50, MOST_ALARMS = 200;
+const SPARKS = 40, RECENT_ROWS = 20, LEAST_REFUSED = 3, LEAST_VERDICT = 60, MOST_ITEMS = 2000, TABLE_ROWS = 50, MOST_ALARMS = 200;
 const MEANINGS = {
   "value": "a value that the forecast did not expect",
   "level shift": "the values went to another level and stay there",
@@ -75,7 +75,7 @@ async function retry() {
 function setLink(state, words) { link = state; linkText = words; ask("link"); }
 
 function onHello(data) {
-  const isNew = run !== null && run !== data.run, before = [...sensors.values()];
+  const isNew = run !== null && run !== data.run, chosenBefore = chosen;
   hello = data;
   offset = data.now - Date.now() / 1000;
   if (isNew || run === null) {
@@ -84,9 +84,11 @@ function onHello(data) {
     isShown.clear();
     $("list").replaceChildren();
     if (isNew) {
-      restartText = `The loop was started again at ${moment(data.started)}. Counts begin with this start; what was learned goes on only with a snapshot.`;
+      restartText = `The loop was started again at ${moment(data.started)}. Counts of this run begin there.`;
+      const events = eventsOf(chosenBefore);
+      for (const row of detail.rows) if (row[ROW.alarm]) row.event = eventOf(row, events);
       wished = name !== null ? name : wished;
-      alarms = alarms.map((alarm) => ({ ...alarm, before: true, name: alarm.name }));
+      alarms = alarms.map((alarm) => ({ ...alarm, before: true }));
       detail.restart = true;
       detail.scores = null;
       detail.alarms = [];
@@ -134,7 +136,7 @@ function onStatus(data) {
   if (waits !== null && waits > 2) setLink("idle", `Waiting for rows since ${duration(waits)}`);
   else if (alive > 15) setLink("idle", `No step of the loop for ${duration(alive)}`);
   else setLink("live", data.rows || data.rate ? `Receiving, ${rate(data.rate)}` : "Connected");
-  ask("status", "list");
+  ask("status", "list", "link");
 }
 function rate(perSecond) {
   if (perSecond >= 10) return `${Math.round(perSecond).toLocaleString()} rows/s`;
@@ -224,10 +226,11 @@ const watcher = new IntersectionObserver((entries) => {
 function stateOf(sensor) {
   const s = sensor.summary;
   if (!s || (s.arrived === null && !s.refused)) return ["learning", "… no row yet"];
-  if (s.refused > 0) return ["refused", `✕ ${s.refused.toLocaleString()} refused`];
+  if (s.refused >= LEAST_REFUSED) return ["refused", `✕ ${s.refused.toLocaleString()} refused`];
   const silent = s.arrived === null ? 0 : now() - s.arrived;
   const isLive = link !== "lost" && status && status.loop && status.loop.is_live;
-  if (isLive && s.interval !== null && silent > Math.max(15, 6 * s.interval)) return ["silent", `◷ silent ${duration(silent)}`];
+  const usual = Math.max(s.interval, isDated() ? s.step : 0); // rows of a backlog arrive faster than they were made
+  if (isLive && s.interval !== null && silent > Math.max(15, 6 * usual)) return ["silent", `◷ silent ${duration(silent)}`];
   if (s.alarms && s.since <= RECENT_ROWS) return ["alarm", `▲ ${s.event}`];
   if (s.learning) return ["learning", "… learning"];
   return ["well", s.alarms ? `✓ well, ${many(s.alarms, "alarm")}` : "✓ well"];
@@ -316,11 +319,15 @@ function renderLink() {
   const isLost = link === "lost" && run !== null;
   const words = isLost ? (linkText === "The loop has ended"
     ? "The loop has ended. What you see is its last state; this page goes on once the loop is started again."
-    : "The connection is lost. What you see is the last state; this page goes on by itself.") : restartText;
+    : "The connection is lost. What you see is the last state; this page goes on by itself.") : restartText && restartText + learnedText();
   $("banner").hidden = !words;
   $("banner").dataset.kind = isLost ? "lost" : "news";
   $("banner-close").hidden = isLost;
   text($("banner-text"), words);
+}
+function learnedText() {
+  if (!status || !status.loop) return "";
+  return status.loop.resumed ? " What was learned goes on from the snapshot." : " There was no snapshot, so it learns from the start.";
 }
 $("banner-close").addEventListener("click", () => { restartText = ""; ask("link"); });
 
@@ -349,16 +356,21 @@ function renderDetail(sensor) {
   text($("expected"), [last ? expected : "", ago].filter(Boolean).join(" · "));
   const recent = state === "alarm" ? 1 : 0;
   document.title = `${recent ? "▲ " : ""}${titleOf(sensor)} – Edgefold`;
-  const events = new Map([...alarms.filter((alarm) => !alarm.before && alarm.sensor === chosen), ...detail.alarms].map((alarm) => [alarm.number, alarm.event]));
+  const events = eventsOf(chosen);
   chart.draw({ rows, restarts: detail.restarts, events, isDated: isDated(), pace: facts ? facts.pace : null, isIrregular: facts ? facts.is_irregular : false });
   detail.step = medianStep(rows) || 1;
   if (chart.at === null) showPoint(null, false);
   const isTimed = last && last[ROW.time] !== null && isDated();
   const zone = isTimed ? ` Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone.replace("_", " ")}.` : "";
-  const span = isTimed ? `, ${moment(rows[0][ROW.time], detail.step)} to ${moment(last[ROW.time], detail.step)}` : "";
+  const span = isTimed ? `, ${period(rows[0][ROW.time], last[ROW.time], detail.step)}` : "";
   text($("caption"), rows.length ? `The last ${many(rows.length, "row")}${rows.some((row) => detail.restarts.has(row)) ? ", of two runs" : " of this run"}${span}.${zone}` : "No rows in this run yet.");
   text($("chart-text"), describe(sensor, rows, events));
   if ($("rows-details").open) renderRows(detail.rows, events);
+}
+
+function eventsOf(id) {
+  const own = alarms.filter((alarm) => !alarm.before && alarm.sensor === id);
+  return new Map([...own, ...detail.alarms].map((alarm) => [alarm.number, alarm.event]));
 }
 
 function describe(sensor, rows, events) {
@@ -385,7 +397,7 @@ function showPoint(row, byKey) {
 function renderRows(rows, events) {
   const lines = rows.slice(-TABLE_ROWS).reverse().map((row) => {
     const cells = [when(row[ROW.time], `row ${row[ROW.n]}`, detail.step), row[ROW.value] === null ? "no value" : format(row[ROW.value], detail.decimals), format(row[ROW.mean], detail.decimals),
-      band(row, ROW.lower, ROW.upper), band(row, ROW.low, ROW.high), row[ROW.alarm] ? `▲ ${events.get(row[ROW.n]) || "alarm"}` : ""];
+      band(row, ROW.lower, ROW.upper), band(row, ROW.low, ROW.high), row[ROW.alarm] ? `▲ ${eventOf(row, events)}` : ""];
     return make("tr", "", ...cells.map((cell) => make("td", "", cell)));
   });
   $("rows").replaceChildren(...lines);
@@ -432,9 +444,7 @@ function pairs(node, rows) {
   if (node.dataset.key === key) return;
   node.dataset.key = key;
   node.replaceChildren(...rows.filter(Boolean).map(([name, value, more]) => {
-    const figure = make("dd", "", value);
-    if (more) figure.append(make("span", "soft", more));
-    return make("div", "", make("dt", "", name), figure);
+    return make("div", "", make("dt", "", name), make("dd", "", value), ...(more ? [make("dd", "more", more)] : []));
   }));
 }
 function percent(share, n = 1) { return share === null || share === undefined ? "–" : `${(share * 100).toFixed(n)} %`; }
@@ -443,7 +453,7 @@ function factsOf(sensor) { return status && status.sensor && status.sensor.name 
 function meter(label, share, n) {
   // 5 % of the values belong outside on each side. Neighbouring rows are alike, so the doubt is wide.
   const doubt = 3 * Math.sqrt(0.05 * 0.95 / Math.max(n, 1)), most = 0.15;
-  const verdict = share > 0.05 + doubt ? "more often than stated" : share < 0.05 - doubt ? "less often than stated" : "as stated";
+  const verdict = n < LEAST_VERDICT ? "few rows yet" : share > 0.05 + doubt ? "more often than stated" : share < 0.05 - doubt ? "less often than stated" : "as stated";
   const x = (part) => `${Math.min(part, most) / most * 100}%`;
   const svg = shape("svg", { "aria-hidden": "true" },
     shape("rect", { class: "meter-rail", x: 0, y: 4, width: "100%", height: 6, rx: 3 }),
@@ -458,21 +468,21 @@ function renderLearned(sensor) {
     const key = `${scores.n} ${scores.below} ${scores.above}`;
     if ($("meters").dataset.key !== key) {
       $("meters").dataset.key = key;
-      $("meters").replaceChildren(meter("below the 90 % band", scores.below, scores.n), meter("above the 90 % band", scores.above, scores.n));
+      $("meters").replaceChildren(meter("below the band", scores.below, scores.n), meter("above the band", scores.above, scores.n));
     }
   } else { delete $("meters").dataset.key; $("meters").replaceChildren(make("p", "none", "No forecast in this run yet; the first rows are only learned.")); }
   const ratio = scores && scores.change ? scores.error / scores.change : null;
   pairs($("scores"), [
-    scores && scores.n ? ["rows with a band", scores.n.toLocaleString(), "in this run; 5 % belong on each side"] : null,
+    scores && scores.n ? ["rows with a band", scores.n.toLocaleString(), "in this run; 5 % belong below it and 5 % above"] : null,
     scores && scores.error !== null ? ["mean error", format(scores.error), scores.change ? `persistence ${format(scores.change)}` : ""] : null,
     ratio !== null ? ["compared with persistence", `${ratio.toFixed(2)} ×`, ratio < 1 ? "knows more than the last value does" : "knows no more than the last value does"] : null,
     scores && scores.log_score !== null ? ["mean log score", `${scores.log_score.toFixed(3)} nats`] : null,
-    facts && facts.coverage_90 !== null ? ["in the 90 % band", percent(facts.coverage_90), "since the first row"] : null,
-    facts && facts.mean_error !== null ? ["mean error", format(facts.mean_error), `since the first row; persistence ${format(facts.mean_change)}`] : null,
-    facts && facts.rmse !== null ? ["RMSE", format(facts.rmse), "since the first row"] : null,
+    facts && facts.coverage_90 !== null ? ["in the 90 % band, all rows", percent(facts.coverage_90), "90 % belong there"] : null,
+    facts && facts.mean_error !== null ? ["mean error, all rows", format(facts.mean_error), `persistence ${format(facts.mean_change)}`] : null,
+    facts && facts.rmse !== null ? ["RMSE, all rows", format(facts.rmse)] : null,
   ]);
   pairs($("learned"), [
-    ["rows", facts ? facts.rows.toLocaleString() : "–", scores ? `${many(scores.rows, "row")} in this run` : ""],
+    ["rows", facts ? facts.rows.toLocaleString() : "–", scores && facts && facts.rows > scores.rows ? `${scores.rows.toLocaleString()} of them in this run` : ""],
     facts ? ["pace", facts.pace_text ? `a row every ${facts.pace_text}` : "not known yet", facts.is_irregular ? "uneven: each row counts as one step" : ""] : null,
     facts && facts.season_text ? ["season", facts.season_text === "none" ? "none found" : facts.season_text] : null,
     facts && facts.n_gaps !== null ? ["gaps", facts.n_gaps.toLocaleString(), facts.n_gaps ? `${many(facts.n_gap_rows, "row is", "rows are")} missing` : ""] : null,
@@ -494,7 +504,7 @@ function renderRefused() {
   }
   pairs($("kinds"), Object.entries(refused.kinds).map(([kind, n]) => [KINDS[kind] || kind, n.toLocaleString()]));
   $("refused").replaceChildren(...[...refused.rows].reverse().map((row) =>
-    make("li", "", row.sensor ? `${row.sensor}: ` : "", row.reason.replace(/^stream [^:]*: /, ""), " ", make("span", "", `line ${row.line.toLocaleString()}, ${moment(row.at)}`))));
+    make("li", "", row.sensor ? `${row.sensor}: ` : "", row.reason.replace(`stream ${row.sensor}: `, "").replace(/^the row was refused: /, ""), " ", make("span", "", `line ${row.line.toLocaleString()}, ${moment(row.at)}`))));
 }
 
 function renderLoop() {

@@ -11,7 +11,6 @@ Each event has a number. A browser that comes back names the last number that it
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any
 
 from edgefold.cli.page.page_watcher import KnownSensor, LoopNote, RefusedRow
 from edgefold.cli.page.row_history import MOST_ROWS, rows_of_each
-from edgefold.cli.page.sensor_entry import MOST_SPARKS, SensorEntry
+from edgefold.cli.page.sensor_entry import MOST_SPARKS, SensorEntry, number_of
 from edgefold.runtime.loop.watcher import WatchedRow
 
 KEPT_ALARMS, KEPT_REFUSED, KEPT_NOTES = 200, 20, 50
@@ -136,12 +135,12 @@ class PageBoard:
                 "number": self._number,
                 "sensor": entry.number,
                 "event": row.alarm.event,
-                "time": row.time if math.isfinite(row.time) else None,
+                "time": number_of(row.time),
                 "text": row.text[:100],
                 "line": row.line,
-                "value": row.alarm.value if math.isfinite(row.alarm.value) else None,
+                "value": number_of(row.alarm.value),
                 "since": row.alarm.n_since,
-                "size": row.alarm.size,
+                "size": number_of(row.alarm.size),
                 "at": round(at, 1),
             }
             self._alarms.append(alarm)

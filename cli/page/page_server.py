@@ -31,7 +31,7 @@ MOST_CONNECTIONS = 32
 REQUEST_S = 10.0
 SEND_S = 5.0
 """A browser that does not read for so many seconds is dropped."""
-STATUS_S = 2.0
+STATUS_S = 1.0
 RETRY_MS = 1000
 SEND_BYTES = 128 * 1024
 """Size of a connection's buffer in the kernel, in which data for a slow browser waits."""

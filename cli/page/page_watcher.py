@@ -87,6 +87,7 @@ class PageWatcher(LoopWatcher):
         self._notes: Sequence[tuple[int, str, str]] = ()
         self._told: deque[str] = deque(maxlen=MOST_TOLD)
         self._next_s, self._has_named = 0.0, False
+        self._copied: frozenset[str] | None = None  # the names of the last copy
         self.wanted: frozenset[str] | None = None
         self.facts: PageFacts | None = None
         self.alive_s = self._taken_s = clock()
@@ -130,14 +131,14 @@ class PageWatcher(LoopWatcher):
         if self._notes:
             for line, name, text in self._notes:
                 self._ring.append(LoopNote(name, line, text))
-        if now_s >= self._next_s:
+        if now_s >= self._next_s or self.wanted is not self._copied:
             self._copy(now_s)
 
     def idle(self) -> None:
         self.alive_s = now_s = self._clock()
         if self.waits_since_s is None:
             self.waits_since_s = now_s
-        if now_s >= self._next_s:
+        if now_s >= self._next_s or self.wanted is not self._copied:
             self._copy(now_s)
 
     def saved(self) -> None:
@@ -151,7 +152,7 @@ class PageWatcher(LoopWatcher):
         if not self._has_named:
             self._has_named = True
             self._name_known(self._loop.sensors)
-        wanted = self.wanted
+        self._copied = wanted = self.wanted
         if wanted is None:
             return
         self.facts = facts_of(self._loop, self._source, wanted)

@@ -43,11 +43,12 @@ class SensorEntry:
         self._n_logs, self._sum_log = 0, 0.0
         self._n_errors, self._sum_error, self._sum_change = 0, 0.0, 0.0
         self._newest = math.nan
-        self._arrived_at = self._interval_s = math.nan
+        self._arrived_at = self._interval_s = math.nan  # by the clock of this machine
+        self._step = math.nan  # between two rows by their own times
 
     def add(self, number: int, row: WatchedRow, at: float) -> None:
         """Count a row, which the page's thread got at this time (seconds since 1970)."""
-        view, self._row, self.changed = row.view, row, number
+        view, before, self._row, self.changed = row.view, self._row, row, number
         self.history.add(number, row)
         self._n_rows += 1
         self._n_in_a_row = 0
@@ -67,10 +68,9 @@ class SensorEntry:
                 self._sum_error += abs(value - view.mean)
                 self._sum_change += abs(value - self._newest)
             self._newest = value
-        if self._arrived_at == self._arrived_at:
-            step_s = at - self._arrived_at
-            old_s = self._interval_s if self._interval_s == self._interval_s else step_s
-            self._interval_s = old_s + SHARE * (step_s - old_s)
+        self._interval_s = _mean(self._interval_s, at - self._arrived_at)
+        if before is not None:
+            self._step = _mean(self._step, row.time - before.time)
         self._arrived_at = at
 
     def refuse(self, number: int) -> None:
@@ -85,11 +85,12 @@ class SensorEntry:
         is_forecast = row is not None and row.view.mean == row.view.mean
         return {
             "id": self.number,
-            "value": _number(row.view.value) if row else None,
-            "time": _number(row.time) if row else None,
+            "value": number_of(row.view.value) if row else None,
+            "time": number_of(row.time) if row else None,
             "text": row.text[:100] if row else "",
-            "arrived": _number(round(self._arrived_at, 1)),
-            "interval": _number(round(self._interval_s, 3)),
+            "arrived": number_of(round(self._arrived_at, 1)),
+            "interval": number_of(round(self._interval_s, 3)),
+            "step": number_of(self._step),
             "rows": self._n_rows,
             "alarms": self._n_alarms,
             "event": self.alarms[-1]["event"] if self.alarms else "",
@@ -105,14 +106,21 @@ class SensorEntry:
             "n": n,
             "below": self._n_below / n if n else None,
             "above": self._n_above / n if n else None,
-            "log_score": self._sum_log / self._n_logs if self._n_logs else None,
-            "error": self._sum_error / n_errors if n_errors else None,
-            "change": self._sum_change / n_errors if n_errors else None,
+            "log_score": number_of(self._sum_log / self._n_logs) if self._n_logs else None,
+            "error": number_of(self._sum_error / n_errors) if n_errors else None,
+            "change": number_of(self._sum_change / n_errors) if n_errors else None,
             "rows": self._n_rows,
             "refused": self._n_refused,
         }
 
 
-def _number(number: float) -> float | None:
+def _mean(mean: float, step: float) -> float:
+    """Return the mean of intervals with one more; NaN stands for none."""
+    if mean != mean or step != step:
+        return step if mean != mean else mean
+    return mean + SHARE * (step - mean)
+
+
+def number_of(number: float) -> float | None:
     """Return a number; None for NaN and infinite ones, which JSON does not have."""
     return number if math.isfinite(number) else None
