@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomllib  # this test runs where the developers work, on Python 3.11
 
 from edgefold.cli.doctor import backends
 from edgefold.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DEBIAN = ROOT / "packaging" / "debian"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_manual_page_has_every_command_in_the_order_of_the_help() -> None:
@@ -89,3 +91,11 @@ def without_export(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of an installation without edgefold.export and edgefold.train."""
     command = [sys.executable, "-c", WITHOUT, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_the_files_of_the_page_are_package_data() -> None:
+    folder = ROOT / "cli" / "page"
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["edgefold.cli.page"]
+    shipped = {path for pattern in patterns for path in folder.glob(pattern)}
+    own = {path for path in folder.iterdir() if path.is_file() and path.suffix != ".py"}
+    assert shipped == own and len(own) == 4

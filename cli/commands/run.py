@@ -184,7 +184,9 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
-        to = SinkOptions(stop, args.rotate, "--output", args.snapshot, of_source.tell, watchers.idle)
+        to = SinkOptions(
+            stop, args.rotate, "--output", args.snapshot, of_source.tell, watchers.idle
+        )
         output = open_row_sink(args.output, to)
         alarms = open_row_sink(args.alarms, replace(to, rotation=None, option="--alarms"))
         kept = trial = None

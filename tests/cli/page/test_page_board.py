@@ -1,4 +1,4 @@
-"""A browser gets what it has not seen, of the sensors that it looks at, and no more than is kept."""
+"""A browser gets what it has not seen of the sensors that it looks at, in bounded memory."""
 
 from __future__ import annotations
 

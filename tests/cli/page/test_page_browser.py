@@ -18,6 +18,10 @@ N_SENSORS = 16
 NAMES = [HOSTILE, *(f"house/{n}/temperature" for n in range(1, N_SENSORS))]
 CHART = "document.querySelector('#chart .line').getAttribute('d').split('L').length"
 CHOOSE = "[...document.querySelectorAll('.item')].find(e => e.innerText.includes({!r})).click()"
+COLOURS = (
+    *("ink", "soft", "blue", "red", "amber", "green", "page", "tile"),
+    *("red-soft", "amber-soft", "blue-soft"),
+)
 HIT = "document.body.dataset.hit"
 
 
@@ -210,8 +214,7 @@ def test_dark_and_light_have_enough_contrast(browser: Browser) -> None:
             tab.until("document.querySelector('#link')?.dataset.state == 'live'")
             colours = {
                 name: tab.value(f"getComputedStyle(document.body).getPropertyValue('--{name}')")
-                for name in ("ink", "soft", "blue", "red", "amber", "green", "page", "tile")
-                + ("red-soft", "amber-soft", "blue-soft")
+                for name in COLOURS
             }
             for text in ("ink", "soft", "blue", "red", "amber"):
                 for ground in ("page", "tile", f"{text}-soft"):

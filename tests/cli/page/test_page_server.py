@@ -13,7 +13,7 @@ from edgefold.cli.page import page_server
 from edgefold.cli.page.page_server import MOST_BROWSERS, MOST_CONNECTIONS, page_html
 from edgefold.cli.page.process_figures import read_figures
 from edgefold.runtime.errors import DataError
-from tests.brokers import until
+from tests.brokers import free_port, listens, until
 from tests.page_loops import HOSTILE, Events, RunningLoop, line_of, request, served, watched
 
 TOKEN = "a-token-of-24-characters"
@@ -21,7 +21,9 @@ TOKEN = "a-token-of-24-characters"
 
 def test_the_page_is_one_file_that_asks_nobody_else() -> None:
     text = page_html("NONCE").decode()
-    assert text.count('nonce="NONCE"') == 2 and not re.findall(r"@[\w.]+\.(?:js|css)@|@nonce@", text)
+    assert text.count('nonce="NONCE"') == 2 and not re.findall(
+        r"@[\w.]+\.(?:js|css)@|@nonce@", text
+    )
     assert set(re.findall(r"https?://[^\s'\"]+", text)) == {"http://www.w3.org/2000/svg"}
     html, _, script = text.partition("<script")
     assert not re.search(r"\s(?:on\w+|style|src)=", html)
@@ -77,9 +79,9 @@ def test_with_a_token_nothing_is_served_without_it() -> None:
         assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= set(text.split("; "))
         cookie = text.partition(";")[0]
         assert request(port, "GET", "/", Cookie=cookie)[0] == 200
-    with served(TOKEN, port) as page:  # after a restart
-        with closing(Events(port, headers={"Cookie": cookie})) as events:
-            assert events.answer.status == 200 and events.next()[0] == "hello"
+    restarted, own = served(TOKEN, port), {"Cookie": cookie}
+    with restarted, closing(Events(port, headers=own)) as events:
+        assert events.answer.status == 200 and events.next()[0] == "hello"
 
 
 def test_events_bring_rows_and_go_on_after_a_lost_connection() -> None:
@@ -200,8 +202,6 @@ def test_the_figures_of_a_process_are_read(tmp_path: Path) -> None:
 
 
 def test_a_run_serves_its_page_from_the_first_moment_to_the_last(tmp_path: Path) -> None:
-    from tests.brokers import free_port, listens
-
     pytest.importorskip("onnxruntime")
     port = free_port()
     loop = RunningLoop(tmp_path, port)
@@ -224,7 +224,9 @@ def test_a_run_serves_its_page_from_the_first_moment_to_the_last(tmp_path: Path)
             loop.process.terminate()
             events.until("end")
         assert loop.process.wait(120) == 0
-        assert (tmp_path / "log.txt").read_text().startswith(f"page          http://127.0.0.1:{port}/")
+        assert (
+            (tmp_path / "log.txt").read_text().startswith(f"page          http://127.0.0.1:{port}/")
+        )
     finally:
         loop.close()
 

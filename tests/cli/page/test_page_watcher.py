@@ -135,11 +135,15 @@ def test_sensors_of_a_snapshot_are_named_before_their_first_row(
 def test_the_page_knows_whether_the_loop_waits_and_when_it_saved() -> None:
     now = [5.0]
     page = PageWatcher(EventRing(), lambda: now[0], lambda: 1e9)
-    assert page.waits_since_s is None and page.saved_at is None
+
+    def figures() -> tuple[float | None, float, float | None]:
+        return page.waits_since_s, page.alive_s, page.saved_at
+
+    assert figures() == (None, 5.0, None)
     page.idle()
     now[0] = 9.0
     page.idle()
-    assert (page.waits_since_s, page.alive_s) == (5.0, 9.0)
+    assert figures() == (5.0, 9.0, None)
     page.line()
     page.saved()
-    assert page.waits_since_s is None and page.saved_at == 1e9
+    assert figures() == (None, 9.0, 1e9)
