@@ -31,7 +31,7 @@ def watched(
     time, value = START + 60.0 * (n + missing), value if value is not None else math.sin(n / 9)
     alarm = Alarm(series, event, f"t{n}", f"{value}", value, 4, 1.5) if event else None
     view = RowView(value, value + 0.1, value - 1, value + 1, -0.5, value - 0.4, value + 0.4)
-    return WatchedRow(series, n + 2, time, f"t{n}", view, alarm, 1e-4)
+    return WatchedRow(series, n + 2, time, f"t{n}", view, alarm, event)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgefold.cli.page.event_ring import EventRing
@@ -84,7 +84,6 @@ class PageWatcher(LoopWatcher):
         self._ring, self._clock, self._wall_clock = ring, clock, wall_clock
         self._loop: PredictionLoop | None = None
         self._source: RowSource | None = None
-        self._notes: Sequence[tuple[int, str, str]] = ()
         self._told: deque[str] = deque(maxlen=MOST_TOLD)
         self._next_s, self._has_named = 0.0, False
         self._copied: frozenset[str] | None = None  # the names of the last copy
@@ -97,7 +96,7 @@ class PageWatcher(LoopWatcher):
 
     def attach(self, loop: PredictionLoop, source: RowSource) -> None:
         """Copy the facts of this loop from now on."""
-        self._loop, self._source, self._notes = loop, source, loop.sensors.notes
+        self._loop, self._source = loop, source
 
     def tell(self, sentence: str) -> None:
         """Pass on a sentence of the source; any thread may call this."""
@@ -128,8 +127,9 @@ class PageWatcher(LoopWatcher):
         self.waits_since_s = None
         self._latencies[self._n_lines % LATENCIES] = now_s - self._taken_s
         self._n_lines += 1
-        if self._notes:
-            for line, name, text in self._notes:
+        # A candidate that takes over brings other sensors, so they are asked for each time.
+        if self._loop is not None and (notes := self._loop.sensors.notes):
+            for line, name, text in notes:
                 self._ring.append(LoopNote(name, line, text))
         if now_s >= self._next_s or self.wanted is not self._copied:
             self._copy(now_s)

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from edgefold.cli.loop.disk_writes import written_bytes
+
 
 class ProcessFigures(NamedTuple):
     """Holds figures of a process; one is None where the system does not count it.
@@ -20,13 +22,11 @@ class ProcessFigures(NamedTuple):
     written_bytes: int | None
 
 
-def read_figures(root: Path = Path("/proc/self")) -> ProcessFigures:
-    """Read the figures of the process whose folder in procfs is `root`."""
-    pages = _number(root / "statm", r"\d+ (\d+)")
+def read_figures(root: Path = Path("/")) -> ProcessFigures:
+    """Read the figures of this process; `root` is the folder that holds proc."""
+    pages = _number(root / "proc/self/statm", r"\d+ (\d+)")
     resident = None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
-    written = _number(root / "io", r"(?ms).*^write_bytes: (\d+)$")
-    cancelled = _number(root / "io", r"(?ms).*^cancelled_write_bytes: (\d+)$") or 0
-    return ProcessFigures(resident, None if written is None else max(written - cancelled, 0))
+    return ProcessFigures(resident, written_bytes(root))
 
 
 def _number(path: Path, pattern: str) -> int | None:

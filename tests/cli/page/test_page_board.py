@@ -114,7 +114,6 @@ def test_numbers_that_json_lacks_are_null() -> None:
     board.choose(view, 0, 0, [0])
     text = json.dumps(board.changes(view), allow_nan=False)
     assert json.loads(text)["detail"]["rows"][0][1:4] == [None, None, None]
-    assert board.latency() is None
 
 
 def test_shares_outside_the_band_are_counted() -> None:

@@ -192,9 +192,11 @@ def test_a_browser_that_does_not_read_is_dropped_and_the_others_go_on(
 
 
 def test_the_figures_of_a_process_are_read(tmp_path: Path) -> None:
-    (tmp_path / "statm").write_text("900 250 3 1 0 5 0\n")
+    folder = tmp_path / "proc" / "self"
+    folder.mkdir(parents=True)
+    (folder / "statm").write_text("900 250 3 1 0 5 0\n")
     assert read_figures(tmp_path).written_bytes is None
-    (tmp_path / "io").write_text("wchar: 9\nwrite_bytes: 5000\ncancelled_write_bytes: 1000\n")
+    (folder / "io").write_text("wchar: 9\nwrite_bytes: 4000\n")
     figures = read_figures(tmp_path)
     assert figures.written_bytes == 4000
     assert figures.resident_bytes is not None and figures.resident_bytes % 250 == 0

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgefold.cli.page.event_ring import EventRing
-from edgefold.cli.page.page_watcher import COPY_S, COPY_SHARE, KnownSensor, LoopNote, PageWatcher
+from edgefold.cli.page.loop_page import latency_of
+from edgefold.cli.page.page_watcher import (
+    COPY_S,
+    COPY_SHARE,
+    LATENCIES,
+    KnownSensor,
+    LoopNote,
+    PageWatcher,
+)
 from edgefold.runtime import Stream
 from edgefold.runtime.loop.adapters import adapter_for
 from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
@@ -43,12 +52,9 @@ class Rows(LoopWatcher):
         self.all.append(row)
 
 
-def test_rows_bring_their_quartiles_and_their_latency(
-    series_bundle: Path, series_csv: Path
-) -> None:
+def test_rows_bring_their_quartiles(series_bundle: Path, series_csv: Path) -> None:
     rows = Rows()
     assert run_loop(series_bundle, series_csv, rows) == len(rows.all) == 60
-    assert all(0 < row.latency_s < math.inf for row in rows.all)
     known = [row.view for row in rows.all if row.view.mean == row.view.mean]
     assert known
     for view in known:
@@ -98,7 +104,8 @@ def test_copies_take_a_small_share_of_the_time(
     clock = Counted(copy_s)
     page = PageWatcher(EventRing(), clock)
     page.wanted = frozenset({"a"})
-    page._loop = page._source = object()  # type: ignore[assignment]
+    page._source = object()  # type: ignore[assignment]
+    page._loop = SimpleNamespace(sensors=SimpleNamespace(notes=()))  # type: ignore[assignment]
     page._has_named = True
     monkeypatch.setattr("edgefold.cli.page.page_watcher.facts_of", clock.copy)
     start_s = clock.now_s
@@ -116,7 +123,8 @@ def test_copies_take_a_small_share_of_the_time(
 def test_notes_are_read_before_the_progress_removes_them() -> None:
     ring = EventRing()
     page = PageWatcher(ring)
-    page._notes = [(7, "a", "season of 24 slots")]
+    notes = [(7, "a", "season of 24 slots")]
+    page._loop = SimpleNamespace(sensors=SimpleNamespace(notes=notes))  # type: ignore[assignment]
     page.line()
     assert ring.take() == [LoopNote("a", 7, "season of 24 slots")]
     page.tell("the broker is away")
@@ -130,6 +138,19 @@ def test_sensors_of_a_snapshot_are_named_before_their_first_row(
     page = PageWatcher(ring, clock=iter(range(10**6)).__next__)
     run_loop(series_bundle, series_csv, page, page)
     assert [event for event in ring.take() if isinstance(event, KnownSensor)] == [KnownSensor("")]
+
+
+def test_the_latency_of_a_line_is_from_its_begin_to_its_end() -> None:
+    now = [0.0]
+    page = PageWatcher(EventRing(), lambda: now[0])
+    assert page.latencies() == [] and latency_of([]) is None
+    for _ in range(LATENCIES + 1):
+        page.taken()
+        now[0] += 0.25
+        page.line()
+        now[0] += 9.0
+    assert page.latencies() == [0.25] * LATENCIES
+    assert latency_of([1.0, 3.0, 2.0]) == {"p50_s": 2, "p99_s": 2.98, "max_s": 3, "n": 3}
 
 
 def test_the_page_knows_whether_the_loop_waits_and_when_it_saved() -> None:
