@@ -61,9 +61,14 @@ class LoopIdentity(NamedTuple):
     has_score: bool = True
 
     @property
+    def topic(self) -> str:
+        """Return the topic below which all states lie."""
+        return f"edgefold/{self.identity}"
+
+    @property
     def status_topic(self) -> str:
         """Return the topic that says whether the loop runs."""
-        return f"edgefold/{self.identity}/status"
+        return f"{self.topic}/status"
 
 
 class SeriesDevice:
@@ -85,7 +90,7 @@ class SeriesDevice:
         digest = sha256(series.encode()).hexdigest()[:8]
         readable = NO_ID.sub("_", self._name).strip("_").lower()[:40]
         self._id = f"edgefold_{loop.identity}_{readable}_{digest}"
-        base = f"edgefold/{loop.identity}/{digest}"
+        base = f"{loop.topic}/{digest}"
         self.state_topic, self.alarm_topic = f"{base}/state", f"{base}/alarm"
         fitting = (unit for unit in units if fnmatchcase(series, unit.pattern))
         self._unit = next(fitting, SeriesUnit("", "", ""))

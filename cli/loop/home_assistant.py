@@ -19,9 +19,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgefold.cli.loop.discovery import LoopIdentity, SeriesDevice, SeriesUnit
+from edgefold.cli.loop.discovery import (
+    DEVICE_COMPONENT,
+    LoopIdentity,
+    SeriesDevice,
+    SeriesUnit,
+)
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.mqtt_connection import (
     KEEPALIVE_S,
@@ -30,6 +36,7 @@ from edgefold.runtime.brokers.mqtt_connection import (
     reason_of_failure,
     refusal,
 )
+from edgefold.runtime.brokers.own_messages import refuse_own_messages
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.loop.watcher import ANOMALY, LoopWatcher, WatchedRow
 
@@ -80,22 +87,10 @@ def seconds(address: BrokerAddress, name: str, default: float) -> float:
 
 
 def require_no_circle(address: BrokerAddress, source: str, identity: LoopIdentity) -> None:
-    """Raise DataError if the loop would receive as rows what it publishes itself."""
-    from paho.mqtt.client import topic_matches_sub
-
-    if not source.startswith(("mqtt://", "mqtts://")):
-        return
-    own = mqtt_address(source)
-    if (own.host, own.port) != (address.host, address.port):
-        return
-    device = SeriesDevice(identity, "any")
-    published = (device.topic(address.topics[0]), device.state_topic, device.alarm_topic)
-    for topic in own.topics:
-        if any(topic_matches_sub(topic, name) for name in published):
-            raise DataError(
-                f"the topic {topic} of --input holds what --home-assistant publishes, so the loop "
-                "would learn its own forecasts; name narrower topics, such as home/#."
-            )
+    """Raise OutputError if the loop would receive as rows what it publishes itself."""
+    topics = identity.topic, f"{address.topics[0]}/{DEVICE_COMPONENT}"
+    own = [("--home-assistant", str(replace(address, topics=(topic,)))) for topic in topics]
+    refuse_own_messages(source, own)
 
 
 class _State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from edgefold.cli.loop.metrics import (
     BOUNDS_S,
+    COUNTED,
     MOST_SERIES,
     OTHER,
     WINDOW,
@@ -33,7 +34,6 @@ from edgefold.runtime.loop.alarm import EVENTS
 from edgefold.runtime.loop.watcher import ANOMALY, Refusal
 
 if TYPE_CHECKING:
-    from edgefold.runtime.loop.counters import Counters
     from edgefold.runtime.loop.loop import PredictionLoop
     from edgefold.runtime.sources.row_source import RowSource
 
@@ -73,9 +73,9 @@ class _Pool:
         self.ages_s: list[float] = []
         self.lags_s: list[float] = []
 
-    def add_counters(self, now: Counters, before: Counters | None) -> None:
-        for name in ("rows", "predicted", "missing", "not_learned", "anomalies"):
-            self.counts[name] += getattr(now, name) - (getattr(before, name) if before else 0)
+    def add_counted(self, numbers: Sequence[int]) -> None:
+        for name, n in zip(COUNTED, numbers, strict=True):
+            self.counts[name] += n
 
     def add(self, own: SeriesMetrics) -> None:
         for name in SeriesMetrics.__slots__:
@@ -136,9 +136,9 @@ class LoopCollector(Collector):
         """Return the numbers by label: those of each series, and of the last ones together."""
         metrics, now_s = self._metrics, self._metrics.clock()
         pools: dict[str, _Pool] = defaultdict(_Pool)
-        for index, (name, now, before) in enumerate(metrics.counted()):
+        for index, (name, numbers) in enumerate(metrics.counted()):
             pool = pools[name if index < MOST_SERIES else OTHER]
-            pool.add_counters(now, before)
+            pool.add_counted(numbers)
             own = metrics.series.get(name)
             pool.ages_s.append(now_s - (own.newest_s if own else metrics.start_s))
             if own:
@@ -153,7 +153,11 @@ class LoopCollector(Collector):
             "bundle": facts.bundle,
             "bundle_hash": facts.bundle_hash,
         }
-        yield InfoMetricFamily("edgefold_build", "Edgefold, its backend and the bundle.", labels)
+        yield InfoMetricFamily(
+            "edgefold_build",
+            "Edgefold, its backend, and the bundle with which the run began.",
+            labels,
+        )
         yield _gauge("running", "1 while the loop runs; 0 in the file that its end leaves.",
                      int(self.is_running))  # fmt: skip
         yield _gauge("metrics_timestamp_seconds", "This machine's clock when this text was made.",

@@ -6,7 +6,8 @@
 All counts begin at zero with each run. A loop's own counters go on after a restart, and after a
 kill they fall back to the snapshot: Prometheus takes a fall for a restart from zero, and would
 count all rows again. What the loop counts itself is therefore read from its counters, less what
-they were at the run's start, and costs no time per row.
+they were at the run's start, and costs no time per row. A candidate that takes over has counters of
+its own, which are joined to those of the model before it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
 
 if TYPE_CHECKING:
-    from edgefold.runtime.loop.counters import Counters
     from edgefold.runtime.loop.loop import PredictionLoop
+    from edgefold.runtime.loop.streams import LoopStreams
 
 WINDOW = 1000
 """Number of scored rows over which running means forget: a row's weight falls to 1/e after so
@@ -35,6 +35,8 @@ BOUNDS_S = (
     2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 )  # fmt: skip
 """Upper bounds of the histogram of seconds that a line takes."""
+COUNTED = ("rows", "predicted", "missing", "not_learned", "anomalies")
+"""Fields of the loop's counters that become metrics."""
 
 
 class SeriesMetrics:
@@ -126,11 +128,12 @@ class LoopMetrics(LoopWatcher):
         self.n_in_buckets = [0] * (len(BOUNDS_S) + 1)
         self.lines_s = self.saving_s = 0.0
         self.n_lines = self.n_saved = 0
-        self._before: dict[str, Counters] | None = None
+        # The sensors that count, and by name what must be added to their counters.
+        self._counting: tuple[LoopStreams, dict[str, list[int]]] | None = None
         self.start_s = self.step_s = self.saved_s = self._taken_s = clock()
 
     def taken(self) -> None:
-        if self._before is None:
+        if self._counting is None:
             self._begin()
         self._taken_s = self.clock()
 
@@ -150,6 +153,8 @@ class LoopMetrics(LoopWatcher):
         self.n_refused[name, kind] = self.n_refused.get((name, kind), 0) + 1
 
     def line(self) -> None:
+        if self._counting is None or self._counting[0] is not self._loop.sensors:
+            self._begin()
         self.step_s = now_s = self.clock()
         took_s = now_s - self._taken_s
         self.n_in_buckets[bisect_left(BOUNDS_S, took_s)] += 1
@@ -157,7 +162,7 @@ class LoopMetrics(LoopWatcher):
         self.n_lines += 1
 
     def idle(self) -> None:
-        if self._before is None:
+        if self._counting is None:
             self._begin()
         self.step_s = self.clock()
 
@@ -168,9 +173,18 @@ class LoopMetrics(LoopWatcher):
         self.saved_s = self.step_s = now_s
 
     def _begin(self) -> None:
-        """Remember the loop's counters at the start of this run, after it resumed."""
-        sensors = self._loop.sensors
-        self._before = {s.name: replace(s.counters) for s in sensors.named or sensors.all[:1]}
+        """Count from here on, after the loop resumed or another model began to speak."""
+        before, sensors = dict(self.counted()), self._loop.sensors
+        added = {
+            sensor.name: [
+                n - getattr(sensor.counters, name)
+                for n, name in zip(
+                    before.get(sensor.name, [0] * len(COUNTED)), COUNTED, strict=True
+                )
+            ]
+            for sensor in sensors.named or sensors.all[:1]
+        }
+        self._counting = sensors, added
 
     def _new(self, name: str) -> SeriesMetrics:
         self.series[name] = series = SeriesMetrics(self.start_s)
@@ -183,15 +197,24 @@ class LoopMetrics(LoopWatcher):
 
     # For another thread ---------------------------------------------------------------------------
 
-    def counted(self) -> list[tuple[str, Counters, Counters | None]]:
-        """Return the loop's counters of each series, now and at the start of this run.
+    def counted(self) -> list[tuple[str, list[int]]]:
+        """Return the numbers of `COUNTED` of each series in this run.
 
-        The second ones are None for a series that is new in this run. The list is empty before the
-        loop has resumed.
+        The list is empty before the loop has resumed.
         """
-        sensors, before = self._loop.sensors, self._before
-        if before is None:
+        if self._counting is None:
             return []
+        sensors, added = self._counting
         # A sensor that takes its slot just now has no name yet.
         found = [s for s in sensors.named if s.name] if sensors.are_named else sensors.all[:1]
-        return [(s.name, s.counters, before.get(s.name)) for s in found]
+        none = [0] * len(COUNTED)
+        return [
+            (
+                sensor.name,
+                [
+                    getattr(sensor.counters, name) + n
+                    for name, n in zip(COUNTED, added.get(sensor.name, none), strict=True)
+                ],
+            )
+            for sensor in found
+        ]

@@ -227,6 +227,23 @@ def test_ages_lag_and_duration_follow_the_clocks() -> None:
     assert found["rows_known_total",] == 2 and found["journal_written_bytes_total",] == 4096
 
 
+def test_counts_go_on_when_a_candidate_takes_over() -> None:
+    metrics, collector, _ = watched(["a"], [0.0])
+    first = metrics._loop.sensors
+    first.all[0].counters.rows = 70
+    counters = Counters(rows=5000, predicted=4000)  # it learned from rows that were kept
+    other: Any = Sensors(all=[SimpleNamespace(name="a", counters=counters)], first=first.first)
+    metrics._loop.sensors = other  # type: ignore[misc]
+    learn(metrics, "a", 0.0, 1.0)
+    assert collected(collector)["rows_learned_total", "a"] == 70
+    counters.rows += 3
+    assert collected(collector)["rows_learned_total", "a"] == 73
+    metrics._loop.sensors = first  # type: ignore[misc]
+    learn(metrics, "a", 0.0, 2.0)
+    first.all[0].counters.rows += 1
+    assert collected(collector)["rows_learned_total", "a"] == 74
+
+
 def test_before_the_loop_has_resumed_no_series_is_shown() -> None:
     first = SimpleNamespace(
         columns=SimpleNamespace(has_band=False), adapter=SimpleNamespace(is_dated=True)
