@@ -30,7 +30,7 @@ LOOP, SENSORS = "edgefold@.service", "edgefold-sensors@.service"
 MQTT = "edgefold-mqtt@.service"
 CPU_LOOPS = ["edgefold-cpu@.service", SENSORS]
 LOOPS = [LOOP, *CPU_LOOPS]
-PAGES = ("jetson.md", "running.md")
+PAGES = ("jetson.md", "monitoring.md", "running.md")
 
 
 def settings(unit: str) -> list[tuple[str, str]]:
@@ -131,7 +131,8 @@ def test_the_engine_is_built_by_the_user_and_in_the_folder_that_the_loop_reads()
 def test_the_pages_name_every_file_and_show_no_other() -> None:
     page = "".join((ROOT / "docs" / name).read_text() for name in PAGES)
     linked = set(re.findall(r"\(\.\./deploy/([^)]+)\)", page))
-    assert linked == {path.name for path in DEPLOY.iterdir()}
+    files = (path for path in DEPLOY.rglob("*") if path.is_file())
+    assert linked == {path.relative_to(DEPLOY).as_posix() for path in files}
 
 
 def said_by_the_code() -> str:

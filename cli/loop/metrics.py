@@ -72,7 +72,10 @@ class SeriesMetrics:
         self.n_alarms: dict[str, int] = {}
 
     def score(self, value: float, low: float, high: float, nats: float) -> None:
-        """Add a value and the forecast that was made for it; NaN nats are passed over."""
+        """Add a value and the forecast that was made for it; nats that are not finite are left out.
+
+        A model that gives a value no chance at all would make all sums infinite for ever.
+        """
         self.n_scored += 1
         self.weight = self.weight * KEEP + 1
         self.below *= KEEP
@@ -83,7 +86,7 @@ class SeriesMetrics:
         elif value > high:
             self.n_above += 1
             self.above += 1
-        if nats == nats:
+        if -math.inf < nats < math.inf:
             self.nats_weight = self.nats_weight * KEEP + 1
             self.nats = self.nats * KEEP + nats
             if nats > 0:

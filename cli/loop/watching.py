@@ -136,7 +136,7 @@ def start_home_assistant(
         round(seconds(address, "expire", 1.0)) if "expire" in address.options else 0,
         is_general or columns.has_errors,
         is_general or columns.has_band,
-        is_general,
+        is_general or stream.manifest.prediction.has_score,
     )
     require_no_circle(address, args.input, identity)
     watchers.add(
