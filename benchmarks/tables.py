@@ -27,6 +27,7 @@ from benchmarks.attention.attention_tables import (
     attention_speed,
 )
 from benchmarks.headline import headline
+from benchmarks.loop.broker_rows_table import broker_rows
 from benchmarks.loop.candidates_table import candidates
 from benchmarks.memory.budget_table import budget
 from benchmarks.memory.energy_table import energy_simulation
@@ -131,6 +132,7 @@ ORDER = (
     "sensor_cost",
     "sensor_nab",
     "candidates",
+    "broker_rows",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -155,6 +157,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_cost": sensor_cost,
     "sensor_nab": sensor_nab,
     "candidates": candidates,
+    "broker_rows": broker_rows,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,
