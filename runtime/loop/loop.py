@@ -473,7 +473,8 @@ class PredictionLoop:
 
 def _watched(row: Row, sensor: LoopStream) -> WatchedRow:
     """Describe a row that a sensor has just processed."""
-    is_timed = sensor.adapter.newest_time == sensor.adapter.newest_time
+    newest = sensor.adapter.newest_time
+    is_timed = newest == newest
     time = row.numbers[0] if is_timed else math.nan
     text = row.texts[0] if is_timed else ""
     return WatchedRow(sensor.name, row.line, time, text, sensor.view(), sensor.alarm, sensor.event)
