@@ -92,11 +92,14 @@ def test_rows_that_are_missing_doubled_or_out_of_order_are_found(tmp_path: Path)
     assert missing_rows(plan(), written(tmp_path, 1, 0)) == "rows were learned out of order"
 
 
-def stage(kills: list[float], saves: list[float], promised: set[int]) -> Any:
+def stage(kills: list[float], saves: list[float], promised: set[int], back_s: float = 0.0) -> Any:
     """What a schedule leaves in which message n was acknowledged to the publisher at n seconds."""
+    publisher = SimpleNamespace(
+        acknowledged={n: float(n) for n in range(9)}, sent={n: n - 0.1 for n in range(9)}
+    )
     return SimpleNamespace(
-        traffic=SimpleNamespace(acknowledged=promised, subscribed=[0.0]),
-        publisher=SimpleNamespace(acknowledged={n: float(n) for n in range(9)}),
+        traffic=SimpleNamespace(acknowledged=promised, sent=promised, subscribed=[0.0, back_s]),
+        publisher=publisher,
         losses=Losses(saves, kills),
     )
 
@@ -116,6 +119,19 @@ def test_a_message_is_lost_by_the_broker_only_if_it_was_killed_before_it_saved(
     kills: list[float], saves: list[float], promised: set[int], is_lost: bool
 ) -> None:
     assert (not not_lost_by_broker(plan(), stage(kills, saves, promised), 2)) == is_lost
+
+
+@pytest.mark.parametrize(
+    ("back_s", "sent", "is_lost"),
+    [(2.5, set(), True), (1.95, set(), True), (1.95, {2}, False), (1.8, set(), False)],
+)
+def test_a_message_that_comes_before_the_loop_is_back_may_be_lost(
+    back_s: float, sent: set[int], is_lost: bool
+) -> None:
+    """The broker has forgotten the session with its kill, and takes the message at 1.9 to 2 s."""
+    found = stage([1.5], [], set(), back_s)
+    found.traffic.sent = sent
+    assert (not not_lost_by_broker(plan(), found, 2)) == is_lost
 
 
 def test_a_copy_behind_later_messages_does_not_bring_a_lost_one_back() -> None:

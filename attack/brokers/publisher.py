@@ -43,6 +43,7 @@ class Publisher:
     Attributes:
         allowed: The number of messages that may be sent by now.
         acknowledged: For each message that was acknowledged, by its place: when, in seconds.
+        sent: For each message, by its place: when it was sent last before it was acknowledged.
         n_again: Number of messages that were sent again.
         is_stopped: Whether nothing is sent or read now.
     """
@@ -51,6 +52,7 @@ class Publisher:
         self._port, self._messages, self._window = port, messages, window
         self.allowed = 0
         self.acknowledged: dict[int, float] = {}
+        self.sent: dict[int, float] = {}
         self.n_again = 0
         self.is_stopped = False
         self._socket: socket.socket | None = None
@@ -118,6 +120,7 @@ class Publisher:
             if place not in self.acknowledged:
                 again = place <= self._most_sent
                 self.n_again += again
+                self.sent[place] = time.monotonic()
                 self._write += self._packet(place, self._messages[place], again)
                 self._most_sent = max(self._most_sent, place)
             self._next += 1

@@ -105,6 +105,15 @@ class Stage:
         """Add a line to the timeline."""
         self.timeline.append(f"{time.monotonic() - self._begun_s:8.3f} {text}")
 
+    def note_message(self, place: int) -> None:
+        """Add to the timeline when a message was sent and taken, and when the loop was there."""
+        plan, publisher = self._plan, self.publisher
+        for way in (way for way, sent in enumerate(plan.order) if sent == place):
+            times = publisher.sent.get(way, 0.0), publisher.acknowledged.get(way, 0.0)
+            words = [f"{time - self._begun_s:.3f}" for time in (*times, *self.traffic.subscribed)]
+            is_sent = place in self.traffic.sent
+            self.note(f"message {place}: sent, taken, subscriptions {words}, to the loop {is_sent}")
+
     def _start_loop(self, event: Event | None = None) -> None:
         if self._loop is None:
             death = event.death if event else None

@@ -20,6 +20,7 @@ class Traffic:
         acknowledged: Places of messages that the loop has acknowledged when no later one of their
             topic had been sent to it. After a later one a message is known by its numbers, also
             where the broker has lost its first copy.
+        sent: Places of messages that were sent to the loop.
         subscribed: Moments at which the broker confirmed the loop's subscription.
         n_foreign: Number of acknowledgements of what was not sent on the same connection.
         n_resumed: Number of connections at which the broker knew the session.
@@ -31,7 +32,7 @@ class Traffic:
         self._newest: dict[str, int] = {}
         self._packets: dict[tuple[int, bool], Packets] = {}
         self._open: dict[tuple[int, int], set[int]] = {}  # connection and packet -> message
-        self.acknowledged: set[int] = set()
+        self.acknowledged, self.sent = set[int](), set[int]()
         self.subscribed: list[float] = []
         self.n_foreign = self.n_resumed = 0
 
@@ -56,6 +57,7 @@ class Traffic:
 
     def _send(self, place: int) -> set[int]:
         """Note that a message was sent to the loop; return its place if none after it was."""
+        self.sent.add(place)
         topic = self._topics[place]
         newest = self._newest[topic] = max(self._newest.get(topic, place), place)
         return {place} if place == newest else set()

@@ -93,6 +93,7 @@ class Cases:
             return Outcome("wrong", f"{plan.broker}: {lost}")
         for place in lost:
             if wrong := not_lost_by_broker(plan, stage, place):
+                stage.note_message(place)
                 return Outcome("wrong", f"{plan.broker}: {wrong}")
         whole = self._compared(plan, stage.folder, lost)
         if wrong := difference(stage.folder, whole):
@@ -152,11 +153,12 @@ def not_lost_by_broker(plan: Plan, stage: Stage, place: int) -> str:
         return "a row of the log was not learned"
     if place in stage.traffic.acknowledged:
         return "a row that the loop had acknowledged was not learned"
-    for moment in (stage.publisher.acknowledged[n] for n in in_order(plan, place)):
+    for way in in_order(plan, place):
+        moment = stage.publisher.acknowledged[way]
         kills = [kill for kill in stage.losses.kills if kill > moment]
         if not any(
             not any(moment < save < kill for save in stage.losses.saves) for kill in kills
-        ) and not _without_session(stage, moment):
+        ) and not _without_session(stage, way, place):
             return "a row that the broker had was not learned"
     return ""
 
@@ -176,13 +178,21 @@ def in_order(plan: Plan, place: int) -> list[int]:
     return found
 
 
-def _without_session(stage: Stage, moment: float) -> bool:
+def _without_session(stage: Stage, way: int, place: int) -> bool:
     """Return whether the broker may have had no session of the loop when it took a message.
 
-    After a kill it has none until the loop has subscribed again, unless it was saved before.
+    After a kill it has none until the loop has subscribed again, unless it was saved before. It may
+    take a message before the subscription and confirm the two in the other order.
+
+    Args:
+        stage: The schedule that was played.
+        way: The message's place in the order in which messages were sent.
+        place: Its place in the plan.
     """
+    sent, taken = stage.publisher.sent[way], stage.publisher.acknowledged[way]
     for kill in stage.losses.kills:
         again = min((s for s in stage.traffic.subscribed if s > kill), default=float("inf"))
-        if kill < moment < again and not any(save < kill for save in stage.losses.saves):
-            return True
+        is_saved = any(save < kill for save in stage.losses.saves)
+        if kill < taken and sent < again and not is_saved:
+            return place not in stage.traffic.sent
     return False
