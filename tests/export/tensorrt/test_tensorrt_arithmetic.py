@@ -39,6 +39,7 @@ LOAD = re.compile(r"(__v\d+) = \(\(__myln_float\*\)(__v\d+)\)\[")
 STORE = re.compile(r"\(\(__myln_float\*\)(__v\d+)\)\[.*\] = (__v\d+);")
 CALL = re.compile(r"(__v\d+) = __myln_([a-z]+)___\w+?\(([^)]*)\);")
 MOVE = re.compile(r"(__v\d+) = (__v\d+|-?0x[0-9a-f.]+p[-+]\d+)f?;")
+BITS = re.compile(r"(__v\d+) = __int_as_float\((0x[0-9a-f]+)\);")
 
 
 class Kernel:
@@ -84,6 +85,8 @@ class Kernel:
                 known[match[1]] = (
                     known[match[2]] if match[2] in known else np.float32(float.fromhex(match[2]))
                 )
+            elif match := BITS.search(line):  # infinity has no other form in a source
+                known[match[1]] = np.array(int(match[2], 16), np.uint32).view(np.float32)
         return stored
 
 
@@ -105,6 +108,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "mul": np.multiply,
     "max": np.maximum,
     "exp": np.exp,
+    "lt": np.less,
+    "select": np.where,
     "move": lambda value: value,
 }
 
