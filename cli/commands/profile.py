@@ -95,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure the bundle, write and print the record, and return the gates' exit code."""
     paced_options.require_sense(args)
     require_boards(args, args.on)
+    if not args.on:
+        require_writable(args, *args.record_options)
     if args.html:
         from edgefold.cli.plots.matplotlib_check import require_matplotlib
 
@@ -103,7 +105,6 @@ def run(args: argparse.Namespace) -> int:
         from edgefold.cli.commands.boards.profile import profile_on_boards
 
         return profile_on_boards(args, _write)
-    require_writable(args, *args.record_options)
     if args.power_replay:
         _require_recording(args.power_replay)
     for source in (args.power_replay, args.baseline):

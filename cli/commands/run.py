@@ -296,7 +296,7 @@ def _adapters(
         adapter_for(manifest, args.time, value, args.columns, format, args.mark, table)
         for _ in range(n_streams or 1)
     ]
-    _of_sensors(args, adapters)
+    _of_sensors(args, adapters, manifest.path)
     if args.rotate and args.rotate.by_day and not adapters[0].is_dated:
         raise DataError(
             f"the rows of {args.bundle} have no dates, so --rotate day has no days to go by; give "
@@ -312,7 +312,7 @@ def _adapters(
     )
 
 
-def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
+def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter], bundle: Path) -> None:
     """Set --false-alarms in the adapters of the general model of sensors; check --rotate day.
 
     Other models refuse --false-alarms, --alarms and --on-alarm, and the general model refuses
@@ -325,18 +325,18 @@ def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter]) -> None:
     if not isinstance(first, SensorRows):
         if args.on_alarm or args.alarms:
             raise DataError(
-                f"{args.bundle} gives no alarms, which the general model of sensors does alone; "
+                f"{bundle} gives no alarms, which the general model of sensors does alone; "
                 "leave out --alarms and --on-alarm, and look for anomaly 1 in the output."
             )
         if args.false_alarms is not None:
             raise DataError(
-                f"{args.bundle} states no rate of false alarms, which the general model of sensors "
+                f"{bundle} states no rate of false alarms, which the general model of sensors "
                 "does alone; give --anomaly-z instead of --false-alarms."
             )
         return
     if args.anomaly_z is not None:
         raise DataError(
-            f"{args.bundle} is the general model of sensors, whose alarms have a stated rate; give "
+            f"{bundle} is the general model of sensors, whose alarms have a stated rate; give "
             "--false-alarms instead of --anomaly-z."
         )
     if prefix_of(args.input) or (args.rotate and args.rotate.by_day):

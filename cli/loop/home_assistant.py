@@ -180,7 +180,7 @@ class HomeAssistant(LoopWatcher):
         self, client: Client, data: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
         if reason.is_failure:
-            self._news.append(f"refuses the connection: {refusal(reason)[0]}")
+            self._news.append(f"refuses the connection: {refusal(reason, self._address)[0]}")
             return
         self._news.append("is connected")
         self._is_connected = self._connects = True

@@ -10,7 +10,7 @@ import ssl
 import sys
 from typing import TYPE_CHECKING, Any
 
-from edgefold.runtime.brokers.broker_address import BrokerAddress, parse_address
+from edgefold.runtime.brokers.broker_address import PASSWORD, BrokerAddress, parse_address
 from edgefold.runtime.errors import DataError, Remedy, install_extra
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ KEEPALIVE_S = 60
 FINAL = {"Bad user name or password", "Banned", "Client identifier not valid", "Not authorized",
          "Unsupported protocol version", "Server moved"}  # fmt: skip
 """Reasons of a broker that waiting does not change."""
+OF_THE_USER = {"Bad user name or password", "Not authorized"}
 
 
 def mqtt_address(text: str, options: tuple[str, ...] = ()) -> BrokerAddress:
@@ -33,6 +34,20 @@ def mqtt_address(text: str, options: tuple[str, ...] = ()) -> BrokerAddress:
         DataError: It is not an address, or names an option that is not known.
     """
     return parse_address(text, PORTS, (*CONNECTION_OPTIONS, *options))
+
+
+def require_filters(address: BrokerAddress) -> None:
+    """Raise DataError if a topic has a wildcard where MQTT allows none."""
+    for topic in address.topics:
+        *parts, last = topic.split("/")
+        bad = next((p for p in parts if "#" in p or ("+" in p and p != "+")), "")
+        if ("#" in last and last != "#") or ("+" in last and last != "+"):
+            bad = last
+        if bad:
+            raise DataError(
+                f"{topic} cannot be subscribed to: + stands for one whole part, # for all parts at "
+                f"the end, and {bad} is neither."
+            )
 
 
 def require_paho() -> None:
@@ -103,7 +118,11 @@ def reason_of_failure() -> tuple[str, bool]:
     return str(error) or "the connection was refused", True
 
 
-def refusal(reason: ReasonCode) -> tuple[str, bool]:
+def refusal(reason: ReasonCode, address: BrokerAddress) -> tuple[str, bool]:
     """Return why a broker refused a connection, and whether waiting can help."""
     text = str(reason)
-    return text, text not in FINAL
+    if text in OF_THE_USER:
+        given = "a password" if address.password else "no password"
+        whose = f"the user {address.user}" if address.user else "no user"
+        text += f" ({whose} with {given} was given; see {PASSWORD})"
+    return text, str(reason) not in FINAL

@@ -63,7 +63,7 @@ class MqttSink(AcknowledgedSink):
 
     def _connected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
         if reason.is_failure:
-            text, may_help = refusal(reason)
+            text, may_help = refusal(reason, self._address)
             self.report(f"refuses the connection: {text}", not may_help)
         else:
             self.report("is connected")

@@ -53,12 +53,12 @@ class NatsSink(AcknowledgedSink):
         super().__init__(str(address), options)
         self._address, self._nats_options = address, options_of(address)
         self._waiting: deque[TopicRow] = deque()  # rows that are not acknowledged, oldest first
-        self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="nats-out", daemon=True)
 
     def connect(self) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     def send(self, row: TopicRow) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgefold.runtime.brokers.client_name import client_name
-from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+from edgefold.runtime.brokers.mqtt_connection import mqtt_address, require_filters
 from edgefold.runtime.brokers.nats_connection import nats_address
 from edgefold.runtime.sources.jetstream_feed import JetStreamFeed
 from edgefold.runtime.sources.journal import Journal
@@ -22,11 +22,12 @@ def open_mqtt(path: str, options: SourceOptions) -> MessageSource:
         DataError: The address is not usable, or paho-mqtt is missing.
     """
     address, snapshot = mqtt_address(path), options.snapshot
+    require_filters(address)
     feed = MqttFeed(
         address, client_name(snapshot), snapshot is not None, options.window, options.tell
     )
     journal = Journal(Path(f"{snapshot}.journal"), options.journal_bytes) if snapshot else None
-    rows = MessageRows(options.keys, options.of_sensors)
+    rows = MessageRows(options.keys, options.of_sensors, options.tell)
     return MessageSource(
         feed, rows, journal, max(1, options.window // 2), options.sync_s, options.stop, options.idle
     )
@@ -39,5 +40,5 @@ def open_jetstream(path: str, options: SourceOptions) -> MessageSource:
         DataError: The address is not usable, or nats-py is missing.
     """
     feed = JetStreamFeed(nats_address(path), options.tell)
-    rows = MessageRows(options.keys, options.of_sensors)
+    rows = MessageRows(options.keys, options.of_sensors, options.tell)
     return MessageSource(feed, rows, None, stop=options.stop, idle=options.idle)

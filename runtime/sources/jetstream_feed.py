@@ -78,7 +78,6 @@ class JetStreamFeed:
         self._last = 0  # number of the last message that was received
         self._stream = self._created = ""  # of the log
         self._thread: threading.Thread | None = None
-        self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
         self.n_lost = 0
@@ -87,6 +86,7 @@ class JetStreamFeed:
         self._last = int(place.get("position", 0))
         self._stream = str(place.get("stream", ""))
         self._created = str(place.get("created", ""))
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="nats", daemon=True)
         self._thread.start()
 

@@ -14,7 +14,7 @@ For any other model a message is one row: its own object, with the topic under t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -27,6 +27,7 @@ FIRST_S = 1e8
 """A number below this, 1973 in seconds, is no time unless its key is named: "t" is a temperature
 elsewhere."""
 MOST_DEPTH = 4
+MANY, LISTED = 20, 20
 RECEIVED = "received"
 """This name as the key of times stands for the time of receipt."""
 ZERO = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -57,12 +58,21 @@ class MessageRows:
         keys: The names of keys.
         of_sensors: Whether each number is a row of a sensor, for the general model.
 
+        tell: Function that gets a sentence for the user if keys that are named do not come.
+
     Attributes:
         n_without_value: Number of messages that held no number and gave no row.
     """
 
-    def __init__(self, keys: MessageKeys, of_sensors: bool):
-        self._keys, self._of_sensors = keys, of_sensors
+    def __init__(
+        self,
+        keys: MessageKeys,
+        of_sensors: bool,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ):
+        self._keys, self._of_sensors, self._tell = keys, of_sensors, tell
+        named = (*([keys.time] if keys.time not in (None, RECEIVED) else ()), *keys.values)
+        self._missed = dict.fromkeys(named, 0)  # messages without a key, until it comes once
         self.n_without_value = 0
 
     def lines(self, message: Message) -> list[bytes]:
@@ -76,6 +86,8 @@ class MessageRows:
         if row is None:
             text = " ".join(message.payload.decode(errors="replace").split())
             return [_line(message.topic, _iso(message.received), text[:200])]
+        if self._missed:
+            self._look_for_keys(row, message.topic)
         time = self._time(row, message)
         lines = [
             _line(f"{message.topic}/{key}" if key else message.topic, time, value)
@@ -83,6 +95,17 @@ class MessageRows:
         ]
         self.n_without_value += not lines
         return lines
+
+    def _look_for_keys(self, row: Mapping[str, Any], topic: str) -> None:
+        """Report a named key that the first `MANY` messages do not hold; it may be misspelled."""
+        for key in [*self._missed]:
+            if _found(row, key) is not None:
+                del self._missed[key]
+                continue
+            self._missed[key] += 1
+            if self._missed[key] == MANY:
+                keys = ", ".join(list(row)[:LISTED])
+                self._tell(f"{MANY} messages held no key {key}; the last, of {topic}, holds {keys}")
 
     def sequence(self, message: Message) -> tuple[float, ...]:
         """Return the numbers that identify a message among those of its topic; () without them."""
@@ -100,7 +123,7 @@ class MessageRows:
             return _time_text(_found(row, wanted))
         by_name = {key.lower(): key for key in row}
         for name in TIME_KEYS:
-            if name in by_name and _looks_like_time(value := row[by_name[name]]):
+            if name in by_name and _looks_like_time(name, value := row[by_name[name]]):
                 return _time_text(value)
         return _iso(message.received)
 
@@ -114,9 +137,8 @@ class MessageRows:
             return
         skipped = {self._keys.time, *self._keys.sequence}
         if self._keys.time is None:
-            skipped |= {
-                key for key in row if key.lower() in TIME_KEYS and _looks_like_time(row[key])
-            }
+            found = [key for key in row if key.lower() in TIME_KEYS]
+            skipped |= {key for key in found if _looks_like_time(key.lower(), row[key])}
         for key, value in _numbers(row):
             if key not in skipped:
                 yield "" if key == "value" else key, value
@@ -167,14 +189,28 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _looks_like_time(value: Any) -> bool:
-    if isinstance(value, str):
-        return len(value) >= len("2026-01") and value[:4].isdigit() and not value.isdigit()
-    return _is_number(value) and value >= FIRST_S
+def _looks_like_time(key: str, value: Any) -> bool:
+    """Return whether the value under one of `TIME_KEYS` is taken as a time.
+
+    A text is one, whatever it holds: it is read later or refused with a reason. Only "t" may be
+    something else.
+    """
+    if isinstance(value, str) and not _is_number(number := _as_number(value)):
+        return key != "t" or value[:4].isdigit()
+    number = _as_number(value)
+    return _is_number(number) and number >= FIRST_S
+
+
+def _as_number(value: Any) -> Any:
+    """Return the number that a text holds; anything else as it is."""
+    if isinstance(value, str) and value.replace(".", "", 1).isdigit():
+        return float(value) if "." in value else int(value)
+    return value
 
 
 def _time_text(value: Any) -> str:
     """Return a time as a date; a text stays as it is, and what is no time is refused as a row."""
+    value = _as_number(value)
     if not _is_number(value):
         return value if isinstance(value, str) else json.dumps(value)
     size = abs(value)

@@ -69,6 +69,7 @@ class MqttFeed:
         self.name = str(address)
         self._address, self._is_kept, self._window, self._tell = address, is_kept, window, tell
         self._client = mqtt_client(address, client_id)
+        self._client_id = address.options.get("client-id", client_id)
         # Not SimpleQueue: in CPython 3.11 its `get` may wait for ever after a signal.
         self._queue: Queue[tuple[int, int, Message]] = Queue()  # connection, packet
         self._news: deque[tuple[str, bool]] = deque()  # a sentence, and whether it is final
@@ -77,6 +78,7 @@ class MqttFeed:
         self._is_open = False  # whether the last of them is open
         self._turns = threading.Lock()  # a connection does not end while messages are acknowledged
         self._begins = self._had_session = False
+        self._dropped: list[str] = []  # topics of an earlier command
         self._last_news = ""
         self.n_dropped = self.n_sessions_lost = 0
 
@@ -91,6 +93,12 @@ class MqttFeed:
             properties.SessionExpiryInterval = NO_EXPIRY
         client = self._client
         self._had_session = bool(place.get("connected"))
+        former = place.get("topics")
+        self._dropped = [
+            topic
+            for topic in (former if isinstance(former, list) else ())
+            if isinstance(topic, str) and topic not in self._address.topics
+        ]
         client.on_connect, client.on_subscribe = self._connected, self._subscribed
         client.on_connect_fail, client.on_disconnect = self._failed, self._disconnected
         client.on_message = self._received
@@ -111,7 +119,7 @@ class MqttFeed:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
         if reason.is_failure:
-            text, may_help = refusal(reason)
+            text, may_help = refusal(reason, self._address)
             self._news.append(
                 (f"refuses the connection: {text}", not (may_help or self._connection))
             )
@@ -121,11 +129,13 @@ class MqttFeed:
             self._news.append(
                 ("has forgotten the session; messages sent meanwhile may be missing", False)
             )
-        elif self._last_news:
+        elif self._last_news or not self._connection:
             self._news.append(("is connected", False))
         self._had_session = True
         self._connection += 1
         self._begins = self._is_open = True
+        if self._dropped:  # the session still has the topics of an earlier command
+            client.unsubscribe(self._dropped)
         # Retained messages are the last state and not news: they are not sent.
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
         client.subscribe([(topic, options) for topic in self._address.topics])
@@ -198,10 +208,12 @@ class MqttFeed:
                     self._client.ack(packet, 1)
 
     def place(self) -> dict[str, Any]:
-        return {"connected": self._had_session}
+        return {"connected": self._had_session, "topics": list(self._address.topics)}
 
     def notes(self) -> list[tuple[str, str]]:
         notes = []
+        if self._is_kept:
+            notes.append(("session", f"the broker keeps it under the name {self._client_id}"))
         if self.n_dropped:
             notes.append(
                 ("dropped", f"{self.n_dropped:,} messages of quality of service 0 came faster than "

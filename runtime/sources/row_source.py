@@ -7,12 +7,14 @@ processed, as a JSON object that a snapshot keeps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.sources.journal import FILE_BYTES
@@ -29,6 +31,9 @@ SOURCES = {
 
 The prefix "" stands for a file or a pipe.
 """
+
+
+SCHEME = re.compile(r"[a-z+]{2,10}:/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,11 @@ def open_row_source(path: str, options: SourceOptions | None = None) -> RowSourc
     Raises:
         DataError: The input cannot be opened.
     """
-    module, _, name = SOURCES[prefix_of(path)].partition(":")
+    prefix = prefix_of(path)
+    if not prefix and SCHEME.match(path) and not Path(path).exists():
+        raise DataError(
+            f"{path} is no file, and an address begins with {', '.join(filter(None, SOURCES))}."
+        )
+    module, _, name = SOURCES[prefix].partition(":")
     source: RowSource = getattr(import_module(module), name)(path, options or SourceOptions())
     return source

@@ -299,3 +299,34 @@ def test_an_output_without_a_log_ends_the_run(
         url = f"nats://127.0.0.1:{server.port}/out.rows"
         assert main(["run", "sensors", "--input", str(source), "--output", url]) == 1
     assert "has no stream that takes these subjects" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("topic", ["a/#/b", "a+", "a/b#", "x,a/+b/c"])
+def test_a_wildcard_in_the_wrong_place_is_refused(
+    topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "cannot be subscribed to" in refused(["--input", f"mqtt://h/{topic}"], capsys)
+
+
+def test_an_unknown_kind_of_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    error = refused(["--input", "mqt://h/a"], capsys)
+    assert "an address begins with mqtt://, mqtts://, nats://" in error
+
+
+def test_topics_of_an_earlier_command_are_left(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, "log_type all") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}"
+        first = Loop(tmp_path, f"{url}/old/#")
+        subscribed(tmp_path)
+        publish(broker, [("old/a", {"time": 2e8, "value": 1})])
+        first.wait_for(1)
+        assert first.end() == 0
+        second = Loop(tmp_path, f"{url}/new/#")
+        until(lambda: "new/#" in (tmp_path / "mosquitto.log").read_text(), "the new topic")
+        log = tmp_path / "mosquitto.log"
+        until(lambda: "UNSUBACK" in log.read_text(), "the end of the old topic")
+        publish(broker, [("old/a", {"time": 2e8 + 1, "value": 1}), ("new/a", {"value": 2})])
+        second.wait_for(2)
+        assert second.end() == 0
+    assert {*by_sensor(tmp_path / "out.csv")} == {"old/a", "new/a"}
+    assert len(by_sensor(tmp_path / "out.csv")["old/a"]) == 1

@@ -103,3 +103,24 @@ def test_a_message_comes_back_from_the_journal_as_it_was() -> None:
     assert Message.from_bytes(message.to_bytes(), 5) == Message(
         "home/ä", b"\0x", RECEIVED, begins=True, number=5
     )
+
+
+@pytest.mark.parametrize(
+    "written", ["1764300000", "1764300000.25", "28.11.2025 03:20", "yesterday"]
+)
+def test_a_time_as_text_is_never_replaced_by_the_time_of_receipt(written: str) -> None:
+    ((_, time, _),) = rows_of({"time": written, "value": 3})
+    assert time == {"1764300000": "2025-11-28T03:20:00Z", "1764300000.25": ARRIVAL}.get(
+        written, written
+    )
+
+
+def test_a_key_that_never_comes_is_reported_once() -> None:
+    told: list[str] = []
+    rows = MessageRows(MessageKeys("tim", ("temprature", "humidity")), True, told.append)
+    for _ in range(50):
+        rows.lines(Message("a", b'{"time": 1764300000, "temperature": 1, "humidity": 2}', 0.0))
+    assert told == [
+        "20 messages held no key tim; the last, of a, holds time, temperature, humidity",
+        "20 messages held no key temprature; the last, of a, holds time, temperature, humidity",
+    ]
