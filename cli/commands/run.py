@@ -134,7 +134,7 @@ def _require_streams(args: argparse.Namespace, n_columns: int) -> None:
 
 
 def _run(args: argparse.Namespace, stop: StopSignal) -> int:
-    from edgefold.runtime import Stream
+    from edgefold.runtime import DataError, Stream
     from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.watcher import Watchers
@@ -153,6 +153,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     of_source = source_options(args, stop, is_general, watchers.idle)
     page = page_of(args)
     with ExitStack() as opened:
+        service = opened.enter_context(ServiceManager(os.environ))  # it may wait long for rows
+        watchers.add(service)
         if page is not None:  # the progress, which is added later, removes what both read
             watchers.add(opened.enter_context(page).watcher)
             of_source = replace(of_source, tell=both(of_source.tell, page.watcher.tell))
@@ -164,7 +166,13 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         source, table = None, None
         if is_general and not is_message:  # the input shows how many sensors need slots
             source = open_source()
-            table, n_streams = _find_table(args, manifest, source)
+            try:
+                table, n_streams = _find_table(args, manifest, source)
+            except DataError:
+                if not stop():
+                    raise
+                say("stopped       before the first rows showed their columns; nothing was written")
+                return ExitCode.DONE
         else:
             n_streams = _n_streams(args)
         stream = opened.enter_context(
@@ -215,7 +223,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             delivery = opened.enter_context(AlarmDelivery(args.on_alarm))
         progress = Progress(loop, source, output, keeps, args.print_alarms, delivery)
         watchers.add(progress)
-        watchers.add(opened.enter_context(ServiceManager(os.environ, progress.status)))
+        service.status = progress.status
         start_metrics(args, opened, watchers, loop, source, stream)
         start_home_assistant(args, opened, watchers, loop, stream)
         try:

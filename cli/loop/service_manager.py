@@ -29,6 +29,9 @@ class ServiceManager(LoopWatcher):
         environment: The environment, with NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
         status: Function that returns a sentence on the loop, which `systemctl status` shows.
         clock: Function that returns a time in seconds that never goes back.
+
+    Attributes:
+        status: The function of the sentence, which may be replaced.
     """
 
     wants_rows = False
@@ -40,7 +43,7 @@ class ServiceManager(LoopWatcher):
         clock: Callable[[], float] = time.monotonic,
     ):
         self._address = environment.get("NOTIFY_SOCKET", "")
-        self._status, self._clock = status, clock
+        self.status, self._clock = status, clock
         self._socket: socket.socket | None = None
         self._feed_s = _watchdog_s(environment)
         self._next_feed_s = self._next_status_s = 0.0
@@ -80,7 +83,7 @@ class ServiceManager(LoopWatcher):
             self._send("WATCHDOG=1")
         if now_s >= self._next_status_s:
             self._next_status_s = now_s + STATUS_S
-            self._send(f"STATUS={self._status()}")
+            self._send(f"STATUS={self.status()}")
 
     def _send(self, text: str) -> None:
         if self._socket is not None:

@@ -99,3 +99,19 @@ def test_a_run_reports_to_systemd(
     found = received(listener)
     assert found[:2] == ["READY=1", "WATCHDOG=1"] and found[-1] == "STOPPING=1"
     assert any(text.startswith("STATUS=1 rows") for text in found)
+
+
+@pytest.mark.parametrize("sent", ["", "time,value\n"])
+def test_a_stop_before_the_first_rows_is_no_failure(
+    tmp_path: Path, listener: socket.socket, sent: str
+) -> None:
+    words = [sys.executable, "-m", "edgefold.cli.main", "run", "sensors", "--input", "-"]
+    environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "n")}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, env=environment) as run:
+        assert run.stdin is not None
+        listener.settimeout(LIMIT_S)
+        assert listener.recv(4096) == b"READY=1"  # it waits for rows
+        run.stdin.write(sent.encode())
+        run.stdin.flush()
+        run.terminate()
+        assert run.wait(LIMIT_S) == 0
