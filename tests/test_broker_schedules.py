@@ -93,7 +93,7 @@ def test_rows_that_are_missing_doubled_or_out_of_order_are_found(tmp_path: Path)
 
 
 def stage(kills: list[float], saves: list[float], promised: set[int], back_s: float = 0.0) -> Any:
-    """What a schedule leaves in which message n was acknowledged to the publisher at n seconds."""
+    """Return what a schedule leaves whose publisher has message n acknowledged at n seconds."""
     publisher = SimpleNamespace(
         acknowledged={n: float(n) for n in range(9)}, sent={n: n - 0.1 for n in range(9)}
     )

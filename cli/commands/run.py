@@ -21,8 +21,7 @@ from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.cli.loop.watching import require_packages, start_home_assistant, start_metrics
 from edgefold.cli.options.bundle_options import (
     backend_lines,
-    engine_options,
-    require_trusted,
+    open_stream,
 )
 from edgefold.cli.options.flags import options_of
 from edgefold.cli.options.loop_options import add_loop_arguments
@@ -134,7 +133,7 @@ def _require_streams(args: argparse.Namespace, n_columns: int) -> None:
 
 
 def _run(args: argparse.Namespace, stop: StopSignal) -> int:
-    from edgefold.runtime import DataError, Stream
+    from edgefold.runtime import DataError
     from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
     from edgefold.runtime.loop.watcher import Watchers
@@ -175,19 +174,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
                 return ExitCode.DONE
         else:
             n_streams = _n_streams(args)
-        stream = opened.enter_context(
-            Stream.open(
-                args.bundle,
-                args.backend,
-                threads=args.threads,
-                buffered=args.buffered,
-                memory_limit=args.memory_limit,
-                engine=engine_options(args),
-                slots=n_streams,
-                expect_hash=require_trusted(args, args.bundle),
-                seed=args.seed,
-            )
-        )
+        stream = opened.enter_context(open_stream(args, args.bundle, n_streams))
         source = source or open_source()
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
@@ -208,7 +195,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             def adapters_of(other: Manifest) -> tuple[list[RowAdapter], Columns | None]:
                 return _adapters(args, other, n_streams, table)
 
-            trial = open_candidate(args, stream, adapters, columns, adapters_of, opened)
+            trial = open_candidate(args, adapters, columns, adapters_of, opened)
         loop = PredictionLoop(
             *(stream, adapters, source, output, args.snapshot, options, columns, alarms),
             *(kept, trial),

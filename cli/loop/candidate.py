@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.loop.message_input import tell
-from edgefold.cli.options.bundle_options import engine_options, require_trusted
+from edgefold.cli.options.bundle_options import open_stream
 from edgefold.runtime.errors import BundleError
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
 from edgefold.runtime.loop.sensor_rows import SensorRows
 from edgefold.runtime.loop.streams import LoopStreams
 from edgefold.runtime.stream.snapshot import bundle_of
-from edgefold.runtime.stream.stream import Stream
 from edgefold.runtime.trial.trial import Trial, TrialOptions
 from edgefold.runtime.trial.trial_files import TrialFiles
 
@@ -55,7 +54,6 @@ def take_candidate_that_took_over(args: argparse.Namespace) -> None:
 
 def open_candidate(
     args: argparse.Namespace,
-    old: Stream,
     adapters: Sequence[RowAdapter],
     columns: Columns | None,
     make_adapters: Adapters,
@@ -67,43 +65,24 @@ def open_candidate(
 
     Args:
         args: The options of the command.
-        old: The stream of the model in service.
-        adapters: Its adapters.
+        adapters: The adapters of the model in service.
         columns: The columns of an input with several sensors; None for one sensor.
         make_adapters: Function that returns adapters and columns for the candidate's manifest.
         opened: Closes the candidate's stream at the end.
 
     Raises:
-        BundleError: The candidate is damaged, not trusted, or predicts other columns.
+        BundleError: The candidate is damaged or not trusted, or its predictions have no log score.
         MemoryLimitError: Both together would need more memory than --memory-limit.
     """
-    stream = opened.enter_context(
-        Stream.open(
-            args.candidate,
-            args.backend,
-            threads=args.threads,
-            buffered=args.buffered,
-            memory_limit=args.memory_limit,
-            engine=engine_options(args),
-            slots=len(adapters) if columns is not None else 0,
-            expect_hash=require_trusted(args, args.candidate),
-            seed=args.seed,
-        )
-    )
+    n_slots = len(adapters) if columns is not None else 0
+    stream = opened.enter_context(open_stream(args, args.candidate, n_slots))
     own = make_adapters(stream.manifest)[0]
     for adapter in own:
         if isinstance(adapter, SensorRows) and isinstance(adapters[0], SensorRows):
             adapter.share_columns(adapters[0])  # the first row of the input is read once
     z = 4.0 if args.anomaly_z is None else args.anomaly_z
     sensors = LoopStreams(stream, own, z, columns is not None)
-    old_header = LoopStreams(old, adapters, z, columns is not None).header
     kind = stream.manifest.prediction
-    if sensors.header != old_header:
-        raise BundleError(
-            f"the candidate {args.candidate} writes the columns {sensors.header.strip()}, and "
-            f"{args.bundle} {old_header.strip()}: it cannot take over the output. Run it on its "
-            "own."
-        )
     if not (kind.has_score or isinstance(own[0], SensorRows)):
         raise BundleError(
             f"predictions of the kind {kind.name} have no log score, by which --candidate decides."

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from edgefold.cli.terminal import StatusLine, printable, say
-from edgefold.runtime.sources.message_rows import COLUMNS, keys_of
+from edgefold.runtime.sources.message_rows import COLUMNS, MessageKeys
 from edgefold.runtime.sources.row_source import SourceOptions, prefix_of
 
 EVERY, EVERY_WITH_JOURNAL = 100, 1000
@@ -32,7 +32,7 @@ def source_options(
         of_sensors: Whether the bundle is the general model of sensors.
         idle: Function that is called while the source waits for rows.
     """
-    keys = keys_of(args.time, args.value, args.sequence)
+    keys = MessageKeys(args.time, tuple(args.value or ()), tuple(args.sequence or ()))
     is_message = bool(prefix_of(args.input))
     if args.sequence and (not is_message or len(args.sequence) > 2):
         args.usage_error(

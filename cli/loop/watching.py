@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.loop.message_input import tell
+from edgefold.runtime.brokers.client_name import digits_of
 from edgefold.runtime.errors import DataError, Remedy, install_extra
-from edgefold.runtime.hashing import sha256
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
@@ -150,4 +150,4 @@ def _identity(args: argparse.Namespace) -> str:
     A new identity at each start would leave devices in Home Assistant that never come back.
     """
     place = os.path.realpath(args.snapshot) if args.snapshot else f"of {args.input}"
-    return sha256(f"{os.uname().nodename}:{place}".encode()).hexdigest()[:10]
+    return digits_of(place)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from edgefold.runtime import EngineOptions
     from edgefold.runtime.backends.base import Contender
+    from edgefold.runtime.stream.stream import Stream
 
 
 LARGEST_COUNT = 10**12
@@ -316,3 +317,29 @@ def backend_lines(report: dict[str, Any], root: Path = Path("/")) -> list[str]:
         clause = re.split(r"[.;:] ", reason, maxsplit=1)[0].rstrip(".")
         lines.append(f"refused   {name}: {clause} (see `edgefold doctor`)")
     return lines
+
+
+def open_stream(args: argparse.Namespace, bundle: Path, slots: int) -> Stream:
+    """Open a bundle for a loop, as the options of `add_stream_arguments` ask for it.
+
+    Args:
+        args: The options of the command.
+        bundle: The bundle.
+        slots: The number of named sensors that share the stream; 0 for one without a name.
+
+    Raises:
+        EdgefoldError: See `Stream.open` and `require_trusted`.
+    """
+    from edgefold.runtime.stream.stream import Stream  # only a loop opens one
+
+    return Stream.open(
+        bundle,
+        args.backend,
+        threads=args.threads,
+        buffered=args.buffered,
+        memory_limit=args.memory_limit,
+        engine=engine_options(args),
+        slots=slots,
+        expect_hash=require_trusted(args, bundle),
+        seed=args.seed,
+    )

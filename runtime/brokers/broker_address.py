@@ -9,6 +9,7 @@ EDGEFOLD_BROKER_PASSWORD or from the file of the option password-file.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,27 @@ def parse_address(
     return BrokerAddress(
         scheme, host, port, topics, unquote(user), _password(unquote(password), options), options
     )
+
+
+def tls_context(address: BrokerAddress) -> ssl.SSLContext:
+    """Return the settings of TLS for the options ca, cert, key and insecure of an address.
+
+    Raises:
+        DataError: A file of certificates or keys cannot be used.
+    """
+    options = address.options
+    files = [options[name] for name in ("ca", "cert", "key") if name in options]
+    try:
+        context = ssl.create_default_context(cafile=options.get("ca"))
+        if "cert" in options:
+            context.load_cert_chain(options["cert"], options.get("key"))
+    except (OSError, ssl.SSLError) as error:
+        raise DataError(
+            f"the files of TLS ({', '.join(files)}) of {address} cannot be used: {error}."
+        ) from None
+    if options.get("insecure"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _host_and_port(place: str, default: int, shown: str, form: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Name the client of a loop at a broker."""
+"""Name a loop at a broker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ def client_name(snapshot: Path | None) -> str:
     """
     if snapshot is None:
         return f"edgefold-{os.urandom(6).hex()}"
-    place = f"{_machine()}:{os.uname().nodename}:{os.path.realpath(snapshot)}"
-    return f"edgefold-{sha256(place.encode()).hexdigest()[:12]}"
+    return f"edgefold-{digits_of(os.path.realpath(snapshot))}"
+
+
+def digits_of(place: str) -> str:
+    """Return 12 hexadecimal digits for a place on this machine, which no other machine has."""
+    return sha256(f"{_machine()}:{os.uname().nodename}:{place}".encode()).hexdigest()[:12]
 
 
 def _machine() -> str:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import ssl
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgefold.runtime.brokers.broker_address import PASSWORD, BrokerAddress, parse_address
+from edgefold.runtime.brokers.broker_address import (
+    PASSWORD,
+    BrokerAddress,
+    parse_address,
+    tls_context,
+)
 from edgefold.runtime.errors import DataError, Remedy, install_extra
 
 if TYPE_CHECKING:
@@ -86,23 +91,8 @@ def mqtt_client(address: BrokerAddress, client_id: str) -> Client:
     if address.user:
         client.username_pw_set(address.user, address.password or None)
     if address.scheme == "mqtts":
-        client.tls_set_context(_tls(options))
+        client.tls_set_context(tls_context(address))
     return client
-
-
-def _tls(options: Any) -> ssl.SSLContext:
-    files = {name: options[name] for name in ("ca", "cert", "key") if name in options}
-    try:
-        context = ssl.create_default_context(cafile=files.get("ca"))
-        if "cert" in files:
-            context.load_cert_chain(files["cert"], files.get("key"))
-    except (OSError, ssl.SSLError) as error:
-        raise DataError(
-            f"the files of TLS ({', '.join(files.values())}) cannot be used: {error}."
-        ) from None
-    if options.get("insecure"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def reason_of_failure() -> tuple[str, bool]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING, Any
 
-from edgefold.runtime.brokers.broker_address import BrokerAddress, parse_address
+from edgefold.runtime.brokers.broker_address import BrokerAddress, parse_address, tls_context
 from edgefold.runtime.errors import DataError, Remedy, install_extra
 
 if TYPE_CHECKING:
@@ -48,15 +47,7 @@ def options_of(address: BrokerAddress) -> dict[str, Any]:
     if "creds" in options:
         given["user_credentials"] = options["creds"]
     if address.scheme == "nats+tls":
-        try:
-            context = ssl.create_default_context(cafile=options.get("ca"))
-            if "cert" in options:
-                context.load_cert_chain(options["cert"], options.get("key"))
-        except (OSError, ssl.SSLError) as error:
-            raise DataError(f"the files of TLS of {address} cannot be used: {error}.") from None
-        if options.get("insecure"):
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        given["tls"] = context
+        given["tls"] = tls_context(address)
     return given
 
 

@@ -83,7 +83,8 @@ class PredictionLoop:
             belong to a single sensor.
         alarms: The output for the alarms of the general model of sensors; None for none.
         kept_rows: Keeps the last rows for candidates to come; None keeps none.
-        trial: The trial of a candidate, with its files; None without one.
+        trial: The trial of a candidate, with its files; None without one. A candidate that writes
+            other columns raises BundleError.
 
     Attributes:
         unassigned: Counts of lines that belong to no sensor; a single sensor counts them itself.
@@ -112,6 +113,8 @@ class PredictionLoop:
         self._columns = adapters[0].columns if columns is None else columns
         self._sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
         self._kept_rows, self._trial_files = kept_rows, trial
+        if trial is not None:
+            trial.require_columns(self._sensors.header)
         settings = {"anomaly_z": options.anomaly_z, **adapters[0].settings}
         self._snapshot = LoopSnapshot(snapshot, stream, self._sensors, self._columns, settings)
         self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms

@@ -14,7 +14,7 @@ For any other model a message is one row: its own object, with the topic under t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -226,10 +226,3 @@ def _iso(seconds: float) -> str:
     except (OverflowError, ValueError):
         return repr(seconds)
     return text.removesuffix("+00:00") + "Z"
-
-
-def keys_of(
-    time: str | None, values: Sequence[str] | None, sequence: Sequence[str] | None
-) -> MessageKeys:
-    """Return the keys that a command names; None where it names none."""
-    return MessageKeys(time, tuple(values or ()), tuple(sequence or ()))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.errors import BundleError, SnapshotError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
 from edgefold.runtime.rows.csv_columns import Layout
@@ -35,6 +35,16 @@ class TrialFiles:
         self.trial, self._make = trial, make
         self._files = [make(Path(f"{snapshot}.candidate.{number}")) for number in (0, 1)]
         self._turn = 0
+
+    def require_columns(self, header: str) -> None:
+        """Raise BundleError if the candidate writes other columns than these, a line of CSV."""
+        own = self.trial.new.header
+        if own != header:
+            raise BundleError(
+                f"the candidate {self.trial.stream.manifest.path} writes the columns "
+                f"{own.strip()}, and the model in service {header.strip()}: it cannot take over "
+                "the output. Run it on its own."
+            )
 
     def write(self, layout: Layout, unassigned: Counters, source: dict[str, Any]) -> dict[str, Any]:
         """Write the candidate, and return what the loop's snapshot must keep of the trial.

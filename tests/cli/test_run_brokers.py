@@ -87,7 +87,7 @@ def by_sensor(output: Path) -> dict[str, list[str]]:
 
 
 def expected(folder: Path, messages: Iterable[Row]) -> dict[str, list[str]]:
-    """What a run over a file with the same rows writes."""
+    """Return the rows that a run over a file with the same messages writes."""
     from edgefold.runtime.sources.message import Message
     from edgefold.runtime.sources.message_rows import MessageKeys, MessageRows
 

@@ -70,7 +70,7 @@ class Sshd:
 
 @dataclass
 class Pc:
-    """What the commands here are given: ssh's configuration, in a folder of its own."""
+    """Holds ssh's configuration for the commands here, in a folder of its own."""
 
     folder: Path
     sshd: str

@@ -46,7 +46,7 @@ def has(board: Sshd, bundle: Path, place: str = "", folder: str = "edgefold") ->
 
 
 def version_there(board: Sshd, folder: str = "edgefold") -> str:
-    """What the edgefold that is in use on a board says of itself."""
+    """Return the version that the edgefold in use on a board prints."""
     command = [str(board.home / folder / "bin" / "edgefold"), "--version"]
     environment = {"HOME": str(board.home), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ OLD_PYTHON = 'echo "python 3.9.2"; echo "bits 64"; echo "venv yes"; echo "ensure
 
 
 def one_line(capsys: Text) -> str:
-    """What the command printed on stderr, which is one line."""
+    """Return the one line that the command printed on stderr."""
     error = capsys.readouterr().err
     assert error.startswith("edgefold: error: ") and error.count("\n") == 1, error
     return error
