@@ -18,6 +18,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.loop.message_input import both, source_options
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
+from edgefold.cli.loop.steady_memory import SteadyMemory
 from edgefold.cli.loop.watching import require_packages, start_home_assistant, start_metrics
 from edgefold.cli.options.bundle_options import (
     backend_lines,
@@ -154,6 +155,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     with ExitStack() as opened:
         service = opened.enter_context(ServiceManager(os.environ))  # it may wait long for rows
         watchers.add(service)
+        watchers.add(SteadyMemory())
         if page is not None:  # the progress, which is added later, removes what both read
             watchers.add(opened.enter_context(page).watcher)
             of_source = replace(of_source, tell=both(of_source.tell, page.watcher.tell))
