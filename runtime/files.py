@@ -8,6 +8,9 @@ Each temporary file has its own name, PATH.HOST-RANDOM.tmp, and is locked while 
 number of processes may replace one file at the same time, and the last wins. A killed process
 leaves a temporary file without a lock, which the next replacement removes.
 
+A loop replaces its snapshot for years, so no `Path` is made here for each time: pathlib puts every
+part of a path into CPython's table of unique strings, which never gets smaller.
+
 A lock is the system's (flock) and ends with its process, so a lock file that was left behind blocks
 nobody.
 """
@@ -49,13 +52,13 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Path]:
         OSError: The file system refused; the error names a file.
     """
     with _replacing(path, mode) as (beside, _):
-        yield beside
+        yield Path(beside)
 
 
 @contextmanager
-def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
+def _replacing(path: Path, mode: int | None) -> Iterator[tuple[str, int]]:
     """Do what `replacing` does; yield the temporary path and the number of its open file."""
-    place = Path(os.path.realpath(path))
+    place = os.path.realpath(path)
     _remove_leftovers(place)
     if mode is None:
         with suppress(FileNotFoundError):
@@ -65,7 +68,7 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
     handle = -1
     try:
         while handle < 0:
-            beside = Path(f"{place}.{_host()}-{os.urandom(4).hex()}.tmp")
+            beside = f"{place}.{_host()}-{os.urandom(4).hex()}.tmp"
             handle = os.open(beside, flags, 0o666 if mode is None else 0o600)
             if not _hold(handle):
                 os.close(handle)
@@ -75,12 +78,12 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[Path, int]]:
                 _set_mode(handle, mode)
             yield beside, handle
             os.fsync(handle)
-            beside.replace(place)
-            sync(place.parent)
+            os.replace(beside, place)
+            sync(os.path.dirname(place))
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
             if handle >= 0:
-                beside.unlink(missing_ok=True)
+                os.unlink(beside)
         raise
     finally:
         if handle >= 0:
@@ -107,10 +110,11 @@ def _host() -> str:
     return f"{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"
 
 
-def _remove_leftovers(place: Path) -> None:
+def _remove_leftovers(place: str) -> None:
     """Remove the temporary files of processes that were killed while they replaced `place`."""
-    named = re.compile(re.escape(place.name) + r"\.([0-9a-f]{8})-[0-9a-f]{8}\.tmp")
-    with suppress(OSError), os.scandir(place.parent) as entries:
+    folder, name = os.path.split(place)
+    named = re.compile(re.escape(name) + r"\.([0-9a-f]{8})-[0-9a-f]{8}\.tmp")
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if found := named.fullmatch(entry.name):
                 _remove_unlocked(entry.path, found[1] == _host())
@@ -144,7 +148,7 @@ def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = Non
         file.write(data)
 
 
-def sync(path: Path) -> None:
+def sync(path: str | Path) -> None:
     """Force what is in a file, or the list of names in a folder, to the disk; raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -163,7 +167,7 @@ def sync_name(path: str | Path) -> None:
         OSError: The folder is missing, or the disk failed.
     """
     with suppress(PermissionError):  # a folder in which files may be made, and not listed
-        sync(Path(os.path.realpath(path)).parent)
+        sync(os.path.dirname(os.path.realpath(path)))
 
 
 def require_stdout() -> None:

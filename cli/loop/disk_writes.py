@@ -9,6 +9,7 @@ blocks that the file system adds, which the kernel writes; `edgefold budget --fl
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +24,9 @@ LEAST_S = 60.0
 def written_bytes(root: Path = Path("/")) -> int | None:
     """Return the bytes that this process has written to storage; None where nobody counts them."""
     try:
-        text = (root / "proc/self/io").read_text()
-        fields = dict(line.split(": ") for line in text.splitlines())
-        return int(fields["write_bytes"])
+        with open(os.path.join(root, "proc/self/io"), "rb") as file:
+            fields = dict(line.split(b": ") for line in file)
+        return int(fields[b"write_bytes"])
     except (OSError, ValueError, KeyError):
         return None
 

@@ -152,6 +152,7 @@ class MetricsFile(LoopWatcher):
         clock: Callable[[], float] = time.monotonic,
     ):
         self._path, self._collector, self._every_s = path, collector, every_s
+        self._beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         self._registry = registry_of(collector)
         self._tell, self._clock = tell, clock
         self._next_s, self._has_failed = 0.0, False
@@ -190,11 +191,10 @@ class MetricsFile(LoopWatcher):
 
     def _write(self) -> None:
         self._next_s = self._clock() + self._every_s
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
-            beside.write_bytes(generate_latest(self._registry))
-            os.replace(beside, self._path)
+            self._beside.write_bytes(generate_latest(self._registry))
+            os.replace(self._beside, self._path)
         except OSError:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                self._beside.unlink(missing_ok=True)
             raise

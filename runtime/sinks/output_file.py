@@ -383,7 +383,7 @@ class OutputFile(RowSink):
         """
         mine = os.fstat(self._fd)
         try:
-            with Path(self.name).open("rb") as file:
+            with open(self.name, "rb") as file:
                 named = os.fstat(file.fileno())
                 if (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino):
                     return _ending(file, os.lseek(self._fd, 0, os.SEEK_CUR))
@@ -399,7 +399,7 @@ class OutputFile(RowSink):
 
     def _ends_as(self, mark: dict[str, Any]) -> bool:
         """Return whether the file reaches the place of `mark`, with the same 4 KiB before it."""
-        with Path(self.name).open("rb") as file:
+        with open(self.name, "rb") as file:
             ending = _ending(file, mark["length"])
             return ending == {name: mark[name] for name in ending}
 

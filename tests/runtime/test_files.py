@@ -30,6 +30,27 @@ def test_a_file_is_replaced_through_a_link(tmp_path: Path) -> None:
     assert names(tmp_path) == ["link", "target"]
 
 
+def test_replacing_a_file_adds_nothing_to_the_table_of_unique_strings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[str] = []
+    own = sys.intern
+
+    def intern(text: str) -> str:
+        added.append(text)
+        return own(text)
+
+    monkeypatch.setattr(sys, "intern", intern)
+    Path("seen/by/pathlib").as_posix()
+    if not added:
+        pytest.skip("this Python's pathlib does not use the table")
+    path = tmp_path / "file"
+    added.clear()
+    for _ in range(3):
+        write_atomic(path, b"state")
+    assert added == []
+
+
 def test_new_files_have_the_mode_that_is_asked_for(tmp_path: Path) -> None:
     write_atomic(tmp_path / "secret", b"", mode=0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
@@ -126,7 +147,7 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
         if not looked:
             looked.append(handle)
             monkeypatch.setattr(files, "try_lock", try_lock)
-            files._remove_leftovers(tmp_path / "file")
+            files._remove_leftovers(str(tmp_path / "file"))
         return try_lock(handle)
 
     monkeypatch.setattr(files, "try_lock", neighbour_first)
