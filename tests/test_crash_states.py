@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attack.kinds.crash_states.cases import Cases
+from attack.kinds.crash_states.cases import N_OF_PLAN, Cases
 from attack.kinds.crash_states.disk import SECTOR, Disk
+from attack.kinds.crash_states.plans import Plan, draw_plan
 from attack.kinds.crash_states.recording import Operation
+from attack.outcomes import random_of
 from edgefold.runtime.sources.message_source import MessageSource
+from edgefold.runtime.trial.kept_rows import KeptRows
 
 OLD, NEW = b"o" * SECTOR, b"n" * SECTOR
 
@@ -87,6 +92,17 @@ def test_a_kill_loses_nothing() -> None:
     assert disk.files() == {}
 
 
+def finds_fault(folder: Path, has_it: Callable[[Plan], bool]) -> bool:
+    """Whether one of the cases of the first four plans that have something ends wrong."""
+    plans = (n for n in count() if has_it(draw_plan(random_of("crash_states", n))))
+    cases = Cases(folder, folder)
+    return any(
+        cases.play(N_OF_PLAN * plan + number).verdict == "wrong"
+        for plan in islice(plans, 4)
+        for number in range(N_OF_PLAN)
+    )
+
+
 @pytest.mark.long
 def test_a_loop_that_acknowledges_too_early_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -98,5 +114,19 @@ def test_a_loop_that_acknowledges_too_early_is_found(
             self._journal.sync()
 
     monkeypatch.setattr(MessageSource, "_commit", commit)
-    cases = Cases(tmp_path, tmp_path)
-    assert any(cases.play(number).verdict == "wrong" for number in range(25))
+    assert finds_fault(tmp_path, lambda plan: not plan.is_log)
+
+
+@pytest.mark.long
+def test_rows_that_are_kept_too_late_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(self: KeptRows, name: str, numbers: tuple[float, ...]) -> None:
+        late.append((name, numbers))
+        if len(late) > 1:
+            true_add(self, *late.pop(0))
+
+    late: list[tuple[str, tuple[float, ...]]] = []
+    true_add = KeptRows.add
+    monkeypatch.setattr(KeptRows, "add", add)
+    assert finds_fault(tmp_path, lambda plan: "--keep-rows" in plan.words)

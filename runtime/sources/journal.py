@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -39,50 +40,67 @@ LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Holds the place of one group in a file.
+    """Holds one group of records that is on the disk.
 
     Attributes:
         identity: The journal to which the group belongs.
         first: Number of its first record.
         last: Number of its last record.
         offset: Place in the file, in bytes.
-        n_bytes: Length of its records, in bytes, without header and padding.
+        body: Its records, each behind its length, without header and padding.
     """
 
     identity: bytes
     first: int
     last: int
     offset: int
-    n_bytes: int
+    body: bytes
 
     @property
     def end(self) -> int:
         """Return the place of the first block after the group."""
-        return self.offset + _padded(HEAD.size + self.n_bytes)
+        return self.offset + _padded(HEAD.size + len(self.body))
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield its records as pairs of number and content."""
+        place = 0
+        for number in range(self.first, self.last + 1):
+            (length,) = LENGTH.unpack_from(self.body, place)
+            place += LENGTH.size
+            yield number, self.body[place : place + length]
+            place += length
 
 
 class _File:
-    """Holds one of the two files, which is open, and its groups that follow each other."""
+    """Holds one of the two files, which is open, and the end of its groups that follow each other.
+
+    Attributes:
+        identity: The journal to which its groups belong; b"" without groups.
+        last: Number of its last record; 0 if there is none.
+        end: The place where the next group goes.
+    """
 
     def __init__(self, path: Path, n_bytes: int):
         self.path = path
         if not path.exists() or path.stat().st_size < BLOCK:
             _write_zeros(path, n_bytes)
         self.handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self.n_bytes = os.fstat(self.handle).st_size // BLOCK * BLOCK
-        self.groups = list(self._scan())
+        self.n_bytes = self.end = os.fstat(self.handle).st_size // BLOCK * BLOCK
+        self.cut(sys.maxsize)
 
-    @property
-    def last(self) -> int:
-        """Return the number of the last record; 0 if there is none."""
-        return self.groups[-1].last if self.groups else 0
+    def cut(self, number: int) -> None:
+        """Forget the groups that hold a record after this number, and what is behind them."""
+        kept = [(g.identity, g.last, g.end) for g in self.groups() if g.last <= number]
+        self.clear()
+        if kept:
+            self.identity, self.last, self.end = kept[-1]
 
-    @property
-    def end(self) -> int:
-        """Return the place where the next group goes."""
-        return self.groups[-1].end if self.groups else 0
+    def clear(self) -> None:
+        """Forget all groups."""
+        self.identity, self.last, self.end = b"", 0, 0
 
-    def _scan(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[Group]:
+        """Yield the groups up to `end`, in order."""
         before: Group | None = None
         while group := self._group_at(before.end if before else 0):
             if before and (group.identity, group.first) != (before.identity, before.last + 1):
@@ -92,7 +110,7 @@ class _File:
 
     def _group_at(self, offset: int) -> Group | None:
         head = os.pread(self.handle, HEAD.size, offset)
-        if len(head) < HEAD.size:
+        if len(head) < HEAD.size or offset >= self.end:
             return None
         magic, identity, first, n, n_bytes, checksum = HEAD.unpack(head)
         if magic != MAGIC or not n or offset + HEAD.size + n_bytes > self.n_bytes:
@@ -100,15 +118,7 @@ class _File:
         body = os.pread(self.handle, n_bytes, offset + HEAD.size)
         if len(body) < n_bytes or zlib.crc32(body, zlib.crc32(head[:-4])) != checksum:
             return None
-        return Group(identity, first, first + n - 1, offset, n_bytes)
-
-    def records(self, group: Group) -> Iterator[tuple[int, bytes]]:
-        body, place = os.pread(self.handle, group.n_bytes, group.offset + HEAD.size), 0
-        for number in range(group.first, group.last + 1):
-            (length,) = LENGTH.unpack_from(body, place)
-            place += LENGTH.size
-            yield number, body[place : place + length]
-            place += length
+        return Group(identity, first, first + n - 1, offset, body)
 
 
 class Journal:
@@ -180,7 +190,7 @@ class Journal:
             raise self._error(error) from error
         self._released = released
         newest = max(self._files, key=lambda file: file.last)
-        found = newest.groups[-1].identity if newest.groups else b""
+        found = newest.identity
         self._identity = bytes.fromhex(identity) or found or os.urandom(8)
         self._turn = self._files.index(newest)
         if found and found != self._identity:
@@ -201,27 +211,25 @@ class Journal:
             )
         if newest.last < released:  # the files are new, or an older copy: none of them is needed
             for file in self._files:
-                file.groups.clear()
+                file.clear()
             self._turn = 0
 
     def _needed(self) -> Iterator[Group]:
         """Yield the groups that hold a record which is not released, in order."""
         for file in sorted(self._files, key=lambda file: file.last):
-            yield from (group for group in file.groups if group.last > self._released)
+            if file.last > self._released:
+                yield from (group for group in file.groups() if group.last > self._released)
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield the records that are not released, as pairs of number and content, in order."""
-        for file in sorted(self._files, key=lambda file: file.last):
-            for group in file.groups:
-                for number, record in file.records(group) if group.last > self._released else ():
-                    if number > self._released:
-                        yield number, record
+        for group in self._needed():
+            yield from (record for record in group.records() if record[0] > self._released)
 
     def all_records(self) -> Iterator[tuple[int, bytes]]:
         """Yield all records on the disk, released or not, as pairs of number and content."""
         for file in sorted(self._files, key=lambda file: file.last):
-            for group in file.groups:
-                yield from file.records(group)
+            for group in file.groups():
+                yield from group.records()
 
     def cut(self, number: int) -> None:
         """Forget the records after this number, which must be the last one of a group.
@@ -229,7 +237,7 @@ class Journal:
         The next record gets the number after it.
         """
         for file in self._files:
-            file.groups = [group for group in file.groups if group.last <= number]
+            file.cut(number)
         self._turn = self._files.index(max(self._files, key=lambda file: file.last))
         self.last = self._synced = number
 
@@ -254,7 +262,7 @@ class Journal:
     def _turn_over(self) -> None:
         other = self._files[1 - self._turn]
         assert other.last <= self._released, "the loop must write a snapshot when it is asked to"
-        other.groups.clear()
+        other.clear()
         self._turn = 1 - self._turn
 
     def wants_release(self, processed: int) -> bool:
@@ -294,7 +302,8 @@ class Journal:
             os.fdatasync(file.handle)
         except OSError as error:
             raise self._error(error) from error
-        file.groups.append(Group(self._identity, first, self.last, offset, len(self._buffer)))
+        file.identity, file.last = self._identity, self.last
+        file.end = offset + len(content)
         self._buffer.clear()
         self._synced = self.last
         self.n_bytes_written += len(content)

@@ -1,7 +1,8 @@
-"""Play an MQTT broker with a persistent session inside the process of a run.
+"""Play an MQTT broker with a persistent session, or a JetStream log, inside the process of a run.
 
-It sends each message that is not acknowledged, in order, and again after each connection. Its time
-goes on with each message and each wait, so that a run is the same each time.
+The first sends each message that is not acknowledged, in order, and again after each connection;
+the second sends each one behind the number that it is asked for. Time goes on with each message and
+each wait, so that a run is the same each time.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Script:
         stop: Number of the message before which the run is asked to stop.
         late: For each message, how often a client waits in vain before it comes.
         breaks: Numbers of messages before which the connection breaks once.
+        is_log: Whether the broker keeps a log.
     """
 
     messages: Sequence[tuple[str, bytes]]
@@ -37,6 +39,7 @@ class Script:
     stop: int
     late: Sequence[int]
     breaks: frozenset[int] = frozenset()
+    is_log: bool = False
 
 
 class PlayedFeed:
@@ -75,8 +78,7 @@ class PlayedFeed:
         self.now_s += TAKE_S
         if self._next in self._breaks:
             self._breaks.remove(self._next)
-            self._next = self.n_acknowledged
-            self._connection, self._begins = self._connection + 1, True
+            self._connect_again()
         if not self.holds_message:
             self.now_s += max(wait_s, 0.0)
             if self._may_send:
@@ -86,10 +88,15 @@ class PlayedFeed:
             return None
         number, (topic, payload) = self._next, self._script.messages[self._next]
         # The time is that of the message, so that it is the same when the message comes again.
-        message = Message(topic, payload, RECEIVED_S + 60 * number, self._begins)
+        received = RECEIVED_S + 60 * number
+        message = Message(topic, payload, received, self._begins, (number + 1) * self.is_numbered)
         self._taken.append((self._connection, number))
         self._next, self._begins = number + 1, False
         return message
+
+    def _connect_again(self) -> None:
+        self._next = self.n_acknowledged
+        self._connection, self._begins = self._connection + 1, True
 
     def acknowledge(self, n: int) -> None:
         for _ in range(n):
@@ -109,11 +116,37 @@ class PlayedFeed:
         return
 
 
+class PlayedLog(PlayedFeed):
+    """Receives the messages of a script, in place of `JetStreamFeed`.
+
+    Args:
+        script: What the log holds.
+        note_acknowledged: Function that gets the number of messages that the loop is done with.
+    """
+
+    is_numbered = True
+    name = "nats://broker/home"
+
+    def __init__(self, script: Script, note_acknowledged: Callable[[int], None]):
+        super().__init__(script, note_acknowledged, len(script.messages))
+        self._begins = False
+
+    def open(self, place: dict[str, Any]) -> None:
+        self._next = self.n_acknowledged = int(place["position"])
+        self._note(self._next)
+
+    def _connect_again(self) -> None:
+        """Go on behind the last message that was received."""
+
+
 def play_broker(script: Script, note_acknowledged: Callable[[int], None]) -> None:
     """Let the next source of this process receive from a broker that plays a script."""
 
     def feed(address: Any, client_id: str, is_kept: bool, window: int, tell: Any) -> PlayedFeed:
         return PlayedFeed(script, note_acknowledged, window)
+
+    def log(address: Any, tell: Any) -> PlayedLog:
+        return PlayedLog(script, note_acknowledged)
 
     true_source: Any = MessageSource
 
@@ -121,4 +154,5 @@ def play_broker(script: Script, note_acknowledged: Callable[[int], None]) -> Non
         return true_source(played, *more, **named, clock=lambda: played.now_s)
 
     setattr(broker_source, "MqttFeed", feed)  # noqa: B010  # a class has another type
+    setattr(broker_source, "JetStreamFeed", log)  # noqa: B010
     setattr(broker_source, "MessageSource", source)  # noqa: B010

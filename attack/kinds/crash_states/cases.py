@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from attack.kinds.crash_states.plans import Plan, draw_plan
 from attack.kinds.crash_states.recording import Operation, Recording
 from attack.outcomes import Outcome, random_of
 from edgefold.cli.main import main
+from edgefold.runtime.trial.kept_rows import KeptRows
 
 WAITS = True
 N_OF_PLAN = 25
@@ -148,10 +149,17 @@ class Cases:
             if wrong:
                 return self._failed(passed, whole, f"after {', then '.join(kinds)}: {wrong}")
             operations = run.operations
-        wrong = difference(read(self._folder), whole.end, not plan.has_bad)
+        wrong = self._other_end(whole)
         if wrong:
             return self._failed(passed, whole, f"after {', then '.join(kinds)}: {wrong}")
         return Outcome("resumed", f"{n_cuts} cuts")
+
+    def _other_end(self, whole: Whole) -> str:
+        """Return how the files of a run differ from those of one that nothing cut, "" if not."""
+        found, end, aside = read(self._folder), whole.end, self._folder.parent / "kept"
+        return difference(found, end, not whole.plan.has_bad) or (
+            "other kept rows" if kept_rows(found, aside) != kept_rows(end, aside) else ""
+        )
 
     def _failed(self, passed: Sequence[Mapping[str, bytes]], whole: Whole, why: str) -> Outcome:
         """Keep the states of a failed case, for whoever plays it with --keep."""
@@ -178,12 +186,9 @@ class Cases:
         end = read(self._folder)
         self._restore(start)
         run = self._run(plan, plan.script(n_before), [number, 92], True)
-        wrong = (
-            self._fault(run, len(plan.messages))
-            or self._not_recorded(start, run.operations)
-            or difference(read(self._folder), end, not plan.has_bad)
-        )
-        return Whole(plan, n_before, start, run.operations, end, wrong)
+        wrong = self._fault(run, len(plan.messages)) or self._not_recorded(start, run.operations)
+        whole = Whole(plan, n_before, start, run.operations, end, wrong)
+        return replace(whole, wrong=wrong or self._other_end(whole))
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -361,6 +366,28 @@ def difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes], is_stric
         if name.endswith(".npz") and (what := _other_state(found[name], wanted[name], is_strict)):
             return f"another {what} in the snapshot"
     return ""
+
+
+def kept_rows(files: Mapping[str, bytes], aside: Path) -> list[tuple[str, tuple[float, ...]]]:
+    """Return the rows that a run has kept for a candidate; [] without any.
+
+    Args:
+        files: The files of the run.
+        aside: A folder for copies of them, which is emptied.
+    """
+    snapshot = next((name for name in files if name.endswith("s.npz")), "")
+    if f"{snapshot}.rows.0" not in files:
+        return []
+    with np.load(io.BytesIO(files[snapshot])) as archive:
+        mark = json.loads(archive["extra.loop"].tobytes())["rows"]
+    shutil.rmtree(aside, ignore_errors=True)
+    write(aside, {f"rows.{n}": files[f"{snapshot}.rows.{n}"] for n in (0, 1)})
+    kept = KeptRows(aside / "rows", 0)
+    kept.open(mark)
+    try:
+        return list(kept.rows())
+    finally:
+        kept.close()
 
 
 def _other_state(one: bytes, other: bytes, is_strict: bool) -> str:

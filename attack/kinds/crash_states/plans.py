@@ -17,6 +17,9 @@ START_S = 1_764_280_000
 N_WARM = 130
 """So many messages before the cut ones let a sensor give alarms, which it does after 60 rows."""
 
+KEPT = "512kB"
+"""The size of the rows that are kept for a candidate: none of them is overwritten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -33,6 +36,7 @@ class Plan:
         breaks: Numbers of messages before which the connection breaks.
         has_bad: Whether some messages are refused, so that they are counted again when they come
             again.
+        is_log: Whether the broker keeps a log with numbers (JetStream), and not a session (MQTT).
     """
 
     words: tuple[str, ...]
@@ -44,6 +48,7 @@ class Plan:
     late: tuple[int, ...]
     breaks: frozenset[int]
     has_bad: bool
+    is_log: bool
 
     def script(self, first: int, stop: int | None = None, has_breaks: bool = True) -> Script:
         """Return what the broker sends to a run from the message `first` on."""
@@ -54,6 +59,7 @@ class Plan:
             n if stop is None else stop,
             self.late,
             self.breaks if has_breaks else frozenset(),
+            self.is_log,
         )
 
     def command(self, folder: Path, every: int) -> list[str]:
@@ -71,7 +77,7 @@ class Plan:
             "run",
             "sensors",
             "--input",
-            "mqtt://broker/%23",
+            "nats://broker/home" if self.is_log else "mqtt://broker/%23",
             *files,
             *self.words,
             "--every",
@@ -131,16 +137,20 @@ def draw_plan(random: Random) -> Plan:
     late *= random.integers(1, 8, n)
     n_breaks = int(random.integers(1, 4)) if random.random() < 0.3 else 0
     breaks = random.integers(n_before, n, n_breaks)
+    has_alarms, has_folders = bool(random.random() < 0.7), bool(random.random() < 0.3)
+    is_log = bool(random.random() < 0.25)
+    words += ["--keep-rows", KEPT] * bool(random.random() < 0.3)
     return Plan(
         tuple(words),
         every,
-        has_alarms=bool(random.random() < 0.7),
-        has_folders=bool(random.random() < 0.3),
+        has_alarms=has_alarms,
+        has_folders=has_folders,
         messages=tuple(messages),
         n_before=n_before,
         late=tuple(map(int, late)),
         breaks=frozenset(map(int, breaks)),
         has_bad=bool(shape.bad_share or shape.n_first_bad),
+        is_log=is_log,
     )
 
 
