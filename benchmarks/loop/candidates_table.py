@@ -8,7 +8,6 @@ from benchmarks.table import Table
 
 def candidates(data: Record) -> list[Table]:
     """Promotions over many pairs, and how soon one that is better is promoted."""
-    close, until = data["close"], data["rows_until_promoted"]
     pairs = Table(
         ["pairs", "rows", "candidate better", "of these promoted", "promoted in all", "wrongly"],
         [
@@ -21,15 +20,27 @@ def candidates(data: Record) -> list[Table]:
         "differences of log scores up to it is not above 0; better is a candidate whose mean over "
         "the whole stream is.",
     )
-    rows = [until["median"], until["slowest"]]
+    names = {
+        "noise_known": "the candidate knows the values' noise",
+        "noise_unknown": "it is too sure of itself",
+    }
     streams = Table(
-        ["streams", "better by", "spread of a row", "promoted", "median rows", "most rows"],
+        [
+            *("pair", "streams", "better by", "spread of a row", "promoted", "median rows"),
+            "most rows",
+        ],
         [
             [
-                *(f"{data['n_streams']}", f"{close['gain_nats']:.3f} nats"),
-                *(f"{close['spread_nats']:.2f} nats", f"{data['n_soon']}"),
-                *("" if n is None else f"{n:,}" for n in rows),
+                *(text, f"{data[name]['n_streams']}", f"{data[name]['gain_nats']:.3f} nats"),
+                *(f"{data[name]['spread_nats']:.2f} nats", f"{data[name]['n_soon']}"),
+                *(
+                    "" if n is None else f"{n:,}"
+                    for n in (data[name]["median_rows"], data[name]["slowest_rows"])
+                ),
             ]
+            for name, text in names.items()
         ],
+        f"Each stream has {data['noise_known']['n_rows']:,} rows. How soon a gain is seen depends "
+        "on how much the differences of single rows spread.",
     )
     return [pairs, streams]

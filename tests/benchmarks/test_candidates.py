@@ -53,12 +53,14 @@ def test_wider_bands_are_worse_by_what_is_asked() -> None:
 
 
 def test_the_table_shows_what_was_counted() -> None:
+    close = {"n_streams": 3, "n_rows": 5000, "gain_nats": 0.02, "spread_nats": 0.3}
     data = {
         **{"risk": 0.05, "n_pairs": 4, "n_rows": 2000, "n_better": 2, "n_promoted": 1},
-        **{"n_wrong": 0, "n_better_promoted": 1, "n_streams": 3, "n_soon": 0},
-        "close": {"gain_nats": 0.02, "spread_nats": 0.3},
-        "rows_until_promoted": {"median": None, "slowest": None},
+        **{"n_wrong": 0, "n_better_promoted": 1},
+        "noise_known": {**close, "n_soon": 3, "median_rows": 1200, "slowest_rows": 2000},
+        "noise_unknown": {**close, "n_soon": 0, "median_rows": None, "slowest_rows": None},
     }
     pairs, streams = candidates(data)
     assert pairs.rows[0] == ["4", "2,000", "2", "1", "1", "0"]
-    assert streams.rows[0] == ["3", "0.020 nats", "0.30 nats", "0", "", ""]
+    assert streams.rows[0][1:] == ["3", "0.020 nats", "0.30 nats", "3", "1,200", "2,000"]
+    assert streams.rows[1][1:] == ["3", "0.020 nats", "0.30 nats", "0", "", ""]
