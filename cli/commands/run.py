@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.exit_codes import ExitCode
-from edgefold.cli.loop.message_input import both, source_options
+from edgefold.cli.loop.message_input import both, source_options, warn_of_losses
 from edgefold.cli.loop.run_progress import Progress
 from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.cli.loop.steady_memory import SteadyMemory
@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
             outputs = ("--output", args.output), ("--alarms", args.alarms)
             refuse_own_messages(args.input, outputs)
+            if args.snapshot:
+                warn_of_losses(args.input)
         with snapshot_lock(args.snapshot):
             return _run(args, stop)
 

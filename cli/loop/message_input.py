@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from edgefold.cli.terminal import StatusLine, printable, say
 from edgefold.runtime.sources.message_rows import COLUMNS, MessageKeys
@@ -53,6 +54,30 @@ def source_options(
         tell,
         idle,
     )
+
+
+def warn_of_losses(url: str, root: Path = Path("/")) -> None:
+    """Report a mosquitto of this machine that loses much of what waits for the loop when it ends.
+
+    Args:
+        url: The loop's input.
+        root: The folder that holds etc and proc.
+    """
+    if not prefix_of(url).startswith("mqtt"):
+        return
+    from edgefold.cli.doctor.broker_losses import is_grave, losses_at_a_stop
+    from edgefold.cli.doctor.local_broker import is_local
+    from edgefold.cli.doctor.mosquitto_settings import find_settings
+    from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+
+    address = mqtt_address(url)
+    settings = find_settings(root, address.port) if is_local(address.host) else None
+    if settings is not None and is_grave(settings):
+        worst = next(losses_at_a_stop(settings))
+        tell(
+            f"the broker may lose messages that wait for this loop: {worst}; the line to write is "
+            f"given by: edgefold doctor --input {address}"
+        )
 
 
 def tell(sentence: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from edgefold.cli.doctor.broker import BrokerReport
 from edgefold.devices.machine.condition import Condition
 from edgefold.devices.machine.machine import Machine
 from edgefold.runtime.errors import Remedy
@@ -129,7 +130,7 @@ class TriedMemoryMeter(TriedMeter):
 class Advice:
     """Gives one piece of advice, with the command that follows it."""
 
-    kind: Annotated[str, "needed, more or steadier."]
+    kind: Annotated[str, "needed, safer, more or steadier."]
     what: Annotated[str, "What the user gains or must know."]
     command: Annotated[str | None, "What the user types; null where no command helps."]
 
@@ -140,6 +141,7 @@ class DoctorRecord:
 
     schema: SchemaVersion
     bundle: Annotated[str | None, "The bundle that each backend opened."]
+    broker: BrokerReport = MISSING
     machine: MachineNow
     software: Software
     condition: Annotated[Condition, "What may disturb a measurement, now."] = MISSING

@@ -9,11 +9,13 @@ from typing import Any
 from edgefold.cli.text.numbers import format_bytes
 from edgefold.devices.machine.clocks import core_span
 from edgefold.runtime.errors import Remedy
+from edgefold.runtime.series.durations import duration
 from edgefold.runtime.stream.memory_estimate import MEASURED_PAGE_BYTES
 
 LABEL = 22
 TITLES = {
     "needed": "needed: without it nothing runs",
+    "safer": "messages that the broker may lose, and the line that prevents it",
     "more": "would bring more backends or figures",
     "steadier": "would make figures steadier",
 }
@@ -22,7 +24,9 @@ TITLES = {
 def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
     """Return the whole report as text: the record's sections, then the advice and the verdict."""
     title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
+    broker = record.get("broker")
     sections = (
+        *([(f"broker {broker['name']}", [*_broker(broker)])] if broker else []),
         ("machine", [*_machine(record["machine"]), *_condition(record["condition"])]),
         ("software", _software(record["software"])),
         (title, _entries(record["backends"])),
@@ -75,6 +79,70 @@ def _machine(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "load",
         f"{machine['load_average'][0]:.2f}" + (f"; busy now: {busiest}" if busiest else ""),
     )
+
+
+def _broker(broker: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if not broker["answers"]:
+        yield "answers", f"no   {broker['reason']}"
+    if limits := broker.get("mqtt"):
+        yield from _mqtt(limits)
+    if log := broker.get("jetstream"):
+        yield from _jetstream(log)
+    if settings := broker.get("mosquitto"):
+        yield from _mosquitto(settings)
+    elif broker.get("mqtt"):
+        place = "found here" if broker["is_local"] else "on this machine"
+        yield (
+            "its configuration",
+            f"not {place}: what it keeps over a restart or a power cut is not known. For a "
+            "mosquitto run this on its machine, or name a copy with --broker-config",
+        )
+
+
+def _mqtt(limits: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "answers", f"yes  {limits['version'] or 'it does not say its version'}"
+    for topic, granted in limits["topics"].items():
+        yield "topic", f"{topic}: {granted}"
+    expiry_s, packet = limits["session_expiry_s"], limits["maximum_packet_bytes"]
+    yield "session", "kept for ever" if expiry_s is None else f"kept for {duration(expiry_s)}"
+    yield (
+        "messages",
+        (
+            f"quality of service up to {limits['maximum_qos']}, "
+            f"{limits['receive_maximum']:,} at a time without an acknowledgement, "
+            + (f"at most {format_bytes(packet)}" if packet else "no limit of size")
+        ),
+    )
+    grants = {
+        "retained messages": limits["retain"],
+        "wildcards": limits["wildcard_subscriptions"],
+        "shared subscriptions": limits["shared_subscriptions"],
+    }
+    yield "grants", ", ".join(f"{name} {'yes' if has else 'no'}" for name, has in grants.items())
+
+
+def _mosquitto(settings: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "its configuration", ", ".join(settings["files"])
+    kept = {name: value for name, value in settings.items() if name not in ("files", "ports")}
+    kept["autosave_interval"] = f"{settings['autosave_interval']:g}"
+    kept["persistent_client_expiration"] = settings["persistent_client_expiration"] or "never"
+    words = (f"{n} {str(v).lower() if isinstance(v, bool) else v}" for n, v in kept.items())
+    yield "says", ", ".join(words)
+
+
+def _jetstream(log: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "answers", f"yes  {log['version']}"
+    size = f"{log['n_messages']:,} messages, {format_bytes(log['bytes'])} now"
+    yield "stream", f"{log['stream']}, in {log['storage']}, replicas {log['replicas']}; {size}"
+    limits = [
+        f"{log['max_messages']:,} messages" if log["max_messages"] else "",
+        format_bytes(log["max_bytes"]) if log["max_bytes"] else "",
+        duration(log["max_age_s"]) if log["max_age_s"] else "",
+    ]
+    shown = ", ".join(filter(None, limits)) or "none"
+    yield "limits", f"{shown}; retention {log['retention']}, discard {log['discard']}"
+    yield "forced to the disk", f"after {log['sync_interval'] or 'a time that is not known here'}"
+    yield "consumer", log["consumer"]
 
 
 def _memory(machine: dict[str, Any]) -> str:

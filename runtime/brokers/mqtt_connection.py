@@ -26,6 +26,10 @@ PORTS = {"mqtt": 1883, "mqtts": 8883}
 CONNECTION_OPTIONS = ("ca", "cert", "client-id", "insecure", "key", "password-file")
 LONGEST_DELAY_S = 30
 KEEPALIVE_S = 60
+NO_EXPIRY = 0xFFFFFFFF
+"""A session with this expiry is kept for ever."""
+FIRST_REFUSAL = 0x80
+"""Reason codes from this one on are refusals."""
 FINAL = {"Bad user name or password", "Banned", "Client identifier not valid", "Not authorized",
          "Unsupported protocol version", "Server moved"}  # fmt: skip
 """Reasons of a broker that waiting does not change."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.brokers.mqtt_connection import (
+    FIRST_REFUSAL,
     KEEPALIVE_S,
     mqtt_address,
     mqtt_client,
@@ -20,9 +21,6 @@ from edgefold.runtime.sinks.topic_rows import TopicRow, safe_topic
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
-
-FIRST_REFUSAL = 0x80
-"""Reason codes from this one on are refusals."""
 
 
 def open_mqtt(path: str, options: SinkOptions) -> MqttSink:

@@ -29,6 +29,7 @@ from edgefold.runtime.sources.message import MOST_BYTES, Message
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+    from nats.js.api import StreamConfig
 
 MOST_WAITING = 1000
 BATCH = 256
@@ -79,7 +80,7 @@ class JetStreamFeed:
         self._stream = self._created = ""  # of the log
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
-        self._is_closing = False
+        self._is_closing = self._has_judged = False
         self.n_lost = 0
 
     def open(self, place: dict[str, Any]) -> None:
@@ -149,6 +150,7 @@ class JetStreamFeed:
                 f"the server of {self.name} has no stream {wanted or 'that holds this subject'}; "
                 "make it first: nats stream add."
             ) from None
+        self._require_log(info.config)
         created = str(info.created)
         if self._created and created != self._created:
             raise DataError(
@@ -165,6 +167,30 @@ class JetStreamFeed:
                  "larger limit", False)
             )  # fmt: skip
         self._stream, self._created = name, created
+
+    def _require_log(self, config: StreamConfig) -> None:
+        """Report a log that does not keep what the loop has not received.
+
+        Raises:
+            DataError: The log gives its messages only to a consumer that acknowledges them.
+        """
+        if config.retention == "workqueue":
+            raise DataError(
+                f"the stream {config.name} of {self.name} is a work queue, which forgets what was "
+                "read; take one with the retention limits: nats stream add."
+            )
+        if self._has_judged:
+            return
+        self._has_judged = True
+        if config.retention == "interest":
+            self._news.append(
+                (f"keeps messages of the stream {config.name} only while somebody receives them: "
+                 "those that come while the loop is away are lost (retention interest)", False)
+            )  # fmt: skip
+        if config.storage == "memory":
+            self._news.append(
+                (f"has the stream {config.name} in memory: its restart loses all messages", False)
+            )
 
     async def _consumer(self, client: Client) -> str:
         """Make a consumer that begins behind the last message, and return its name."""

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.mqtt_connection import (
+    FIRST_REFUSAL,
     KEEPALIVE_S,
+    NO_EXPIRY,
     mqtt_client,
     reason_of_failure,
     refusal,
 )
 from edgefold.runtime.errors import DataError
+from edgefold.runtime.series.durations import duration
 from edgefold.runtime.sources.message import MOST_BYTES, Message
 
 if TYPE_CHECKING:
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
 MOST_UNKEPT = 10_000
 """At most so many messages of quality of service 0 wait, which no window bounds; others are
 dropped."""
-NO_EXPIRY = 0xFFFFFFFF
-FIRST_REFUSAL = 0x80
-"""Reason codes from this one on are refusals."""
 
 
 class MqttFeed:
@@ -131,6 +131,12 @@ class MqttFeed:
             )
         elif self._last_news or not self._connection:
             self._news.append(("is connected", False))
+        expiry_s = getattr(properties, "SessionExpiryInterval", NO_EXPIRY)
+        if self._is_kept and expiry_s != NO_EXPIRY and not self._connection:
+            self._news.append(
+                (f"keeps the session for {duration(expiry_s)}: if the loop is away for longer, "
+                 "messages are lost", False)
+            )  # fmt: skip
         self._had_session = True
         self._connection += 1
         self._begins = self._is_open = True
@@ -146,6 +152,11 @@ class MqttFeed:
         for topic, reason in zip(self._address.topics, reasons, strict=False):
             if reason.value >= FIRST_REFUSAL:
                 self._news.append((f"refuses the topic {topic}: {reason}", True))
+            elif not reason.value:
+                self._news.append(
+                    (f"sends the topic {topic} with quality of service 0: what is lost on the way "
+                     "or comes while the loop is away is not sent again", False)
+                )  # fmt: skip
 
     def _failed(self, client: Client, data: Any) -> None:
         text, may_help = reason_of_failure()

@@ -37,6 +37,8 @@ def doctor_on_boards(args: argparse.Namespace) -> int:
     expected = require_trusted(args, args.bundle) if args.bundle else None
     bundle = BundleToUse(args.bundle) if args.bundle else None
     words = [f"--expect-hash={expected}"] if expected else []
+    words += [f"--input={args.input}"] if args.input else []
+    words += [f"--broker-config={args.broker_config}"] if args.broker_config else []
 
     def examine(connection: Connection, progress: BoardProgress) -> Ended:
         def tell(text: str) -> None:

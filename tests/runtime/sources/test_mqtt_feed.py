@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -96,3 +96,16 @@ def test_a_signal_at_the_end_of_a_wait_does_not_make_it_endless(feed: MqttFeed) 
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, former)
         rescue.cancel()
+
+
+def test_a_session_that_ends_and_a_topic_without_acknowledgements_are_reported() -> None:
+    told: list[str] = []
+    feed = MqttFeed(mqtt_address("mqtt://h/a"), "name", True, 20, told.append)
+    flags, reason = SimpleNamespace(session_present=False), SimpleNamespace(is_failure=False)
+    connections, own = Connections(feed), cast("Any", feed)
+    limits = SimpleNamespace(SessionExpiryInterval=86400)
+    own._connected(connections.client, None, flags, reason, limits)
+    own._subscribed(connections.client, None, 1, [SimpleNamespace(value=0)], None)
+    assert feed.take(0.0) is None
+    assert len(told) == 3
+    assert "1 day" in told[1] and "quality of service 0" in told[2]
