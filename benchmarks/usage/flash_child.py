@@ -32,7 +32,7 @@ from edgefold.runtime.rows.sensor_columns import LongColumns
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.sinks.output_file import OutputFile
 from edgefold.runtime.sources.journal import Journal
-from edgefold.runtime.sources.message import Message
+from edgefold.runtime.sources.message import Message, MessageFeed
 from edgefold.runtime.sources.message_rows import COLUMNS, MessageKeys, MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
 
@@ -56,7 +56,7 @@ def message_of(row: int, time: str, value: str) -> Message:
     return Message(f"plant/line/{row % N_SENSORS}/temperature", payload, 0.0)
 
 
-class MemoryFeed:
+class MemoryFeed(MessageFeed):
     """A broker in this process, which holds all messages and waits for none."""
 
     name, is_numbered = "memory", False

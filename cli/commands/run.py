@@ -34,6 +34,8 @@ from edgefold.runtime.sources.row_source import prefix_of
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.arrival import RowAdapter
     from edgefold.runtime.rows.csv_columns import Columns
@@ -79,6 +81,11 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.keep_rows and not args.snapshot:
         args.usage_error("argument --keep-rows: name a --snapshot, next to which rows are kept")
+    if args.retire and not (args.snapshot and prefix_of(args.input).startswith("mqtt")):
+        args.usage_error(
+            "argument --retire: it ends the session that an MQTT broker keeps for a --snapshot; "
+            "give the --input and the --snapshot of the loop"
+        )
     require_page(args)
     if args.output == args.alarms == "-":
         args.usage_error("argument --alarms: --output has standard output already; name a file")
@@ -135,7 +142,7 @@ def _require_streams(args: argparse.Namespace, n_columns: int) -> None:
         )
 
 
-def _run(args: argparse.Namespace, stop: StopSignal) -> int:
+def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
     from edgefold.runtime import DataError
     from edgefold.runtime.bundle.manifest_file import load_manifest
     from edgefold.runtime.loop.loop import LoopOptions, PredictionLoop
@@ -152,6 +159,13 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     is_general = isinstance(manifest.prediction, SensorForecast)
     is_message = bool(prefix_of(args.input))
     watchers = Watchers()
+    stop: Callable[[], bool] = signal_stop
+    retirement = None
+    if args.retire:
+        from edgefold.cli.loop.retirement import Retirement
+
+        stop = retirement = Retirement(signal_stop, args.sync)
+        watchers.add(retirement)
     of_source = source_options(args, stop, is_general, watchers.idle)
     page = page_of(args)
     with ExitStack() as opened:
@@ -180,6 +194,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
             n_streams = _n_streams(args)
         stream = opened.enter_context(open_stream(args, args.bundle, n_streams))
         source = source or open_source()
+        if retirement is not None:
+            retirement.attach(source)
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
@@ -220,6 +236,8 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
         try:
             loop.run(stop, watchers)
             progress.tell()
+            if retirement is not None and retirement.is_done:
+                source.retire()
         finally:
             progress.clear()
         report = stream.backend_report
@@ -227,7 +245,7 @@ def _run(args: argparse.Namespace, stop: StopSignal) -> int:
     from edgefold.cli.faster import tell_faster  # it is used once, at the end
 
     tell_faster(args.bundle, report)
-    say(progress.summary(stop(), args.snapshot))
+    say(progress.summary(signal_stop(), args.snapshot))
     if table is not None:
         from edgefold.cli.text.sensor_forecasts import unread_lines
 

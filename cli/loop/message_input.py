@@ -53,6 +53,7 @@ def source_options(
         args.journal // 2,
         tell,
         idle,
+        args.retire,
     )
 
 

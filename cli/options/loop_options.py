@@ -160,6 +160,13 @@ def add_message_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of the journal, two files beside the snapshot that keep messages until a "
         "snapshot knows them (default 8MiB)",
     )
+    messages.add_argument(
+        "--retire",
+        action="store_true",
+        help="end the loop for good: leave the topics, learn the messages that wait, and once none "
+        "has come for some seconds let the MQTT broker forget the loop's session, which it keeps "
+        "for ever otherwise",
+    )
 
 
 def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,8 @@ def open_mqtt(path: str, options: SourceOptions) -> MessageSource:
     address, snapshot = mqtt_address(path), options.snapshot
     require_filters(address)
     feed = MqttFeed(
-        address, client_name(snapshot), snapshot is not None, options.window, options.tell
+        *(address, client_name(snapshot), snapshot is not None, options.window, options.tell),
+        options.retires,
     )
     journal = Journal(Path(f"{snapshot}.journal"), options.journal_bytes) if snapshot else None
     rows = MessageRows(options.keys, options.of_sensors, options.tell)

@@ -15,6 +15,7 @@ import asyncio
 import json
 import ssl
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.nats_connection import connect, options_of
 from edgefold.runtime.errors import DataError
-from edgefold.runtime.sources.message import MOST_BYTES, Message
+from edgefold.runtime.sources.message import MOST_BYTES, Message, MessageFeed
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -49,7 +50,7 @@ class _AgainError(Exception):
     """Raised where the consumer must be made again; the message says why, or is empty."""
 
 
-class JetStreamFeed:
+class JetStreamFeed(MessageFeed):
     """Receives the messages of one subject.
 
     Args:
@@ -60,6 +61,7 @@ class JetStreamFeed:
     Attributes:
         name: The server and subject.
         n_lost: Number of messages that the log had removed before they were received.
+        away_since: The time since which the server is away; None while it is connected.
     """
 
     is_numbered = True
@@ -87,6 +89,7 @@ class JetStreamFeed:
         self._last = int(place.get("position", 0))
         self._stream = str(place.get("stream", ""))
         self._created = str(place.get("created", ""))
+        self.away_since = time.time()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="nats", daemon=True)
         self._thread.start()
@@ -116,6 +119,8 @@ class JetStreamFeed:
                 if text := str(error) or type(error).__name__:
                     self._news.append((f"is not reached: {text}", False))
             finally:
+                if self.away_since is None:
+                    self.away_since = time.time()
                 if client is not None:
                     with suppress(Exception):  # it is thrown away
                         await client.close()
@@ -125,6 +130,7 @@ class JetStreamFeed:
         """Find the log, then receive its messages; make a consumer again where one is broken."""
         await self._find_log(client)
         self._news.append(("is connected", False))
+        self.away_since = None
         while not self._is_closing:
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)

@@ -56,14 +56,19 @@ class Message:
 class MessageFeed(Protocol):
     """Receives messages from one broker.
 
+    A class that inherits from it need not define the methods that have a body here.
+
     Attributes:
         name: The broker and topics without a password, for messages.
         is_numbered: Whether messages come from a log with numbers, so that a place in it is enough
             to go on and nothing is acknowledged.
+        away_since: This machine's clock, in seconds since 1970, since which the broker is away;
+            None while it is connected, and before `open`.
     """
 
     name: str
     is_numbered: bool
+    away_since: float | None = None
 
     def open(self, place: dict[str, Any]) -> None:
         """Connect, and begin to receive.
@@ -88,6 +93,10 @@ class MessageFeed(Protocol):
 
     def place(self) -> dict[str, Any]:
         """Return, as a JSON object, what `open` needs besides the position to go on later."""
+
+    def retire(self) -> None:
+        """Let the broker forget this client when it disconnects, as no later run goes on."""
+        return
 
     def notes(self) -> list[tuple[str, str]]:
         """Return remarks for the summary of a run, as pairs of label and sentence."""

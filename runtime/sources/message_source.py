@@ -262,6 +262,13 @@ class MessageSource(RowSource):
             notes.append(("repeated", f"{self.n_repeated:,} messages came again and were dropped"))
         return notes
 
+    @property
+    def away_since(self) -> float | None:
+        return self._feed.away_since
+
+    def retire(self) -> None:
+        self._feed.retire()
+
     def close(self) -> None:
         self._feed.close()
         if self._journal is not None:

@@ -30,7 +30,7 @@ from edgefold.runtime.brokers.mqtt_connection import (
 )
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.durations import duration
-from edgefold.runtime.sources.message import MOST_BYTES, Message
+from edgefold.runtime.sources.message import MOST_BYTES, Message, MessageFeed
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
@@ -40,7 +40,7 @@ MOST_UNKEPT = 10_000
 dropped."""
 
 
-class MqttFeed:
+class MqttFeed(MessageFeed):
     """Receives the messages of one or several topics from one broker.
 
     Args:
@@ -49,9 +49,11 @@ class MqttFeed:
         is_kept: Whether the broker keeps the session while this client is away.
         window: The number of unacknowledged messages at which the broker pauses.
         tell: Function that gets a sentence for the user, such as that the broker is away.
+        retires: Whether only the messages that wait are received, and the topics left.
 
     Attributes:
         name: The broker and topics.
+        away_since: The time since which the broker is away; None while it is connected.
         n_dropped: Number of messages of quality of service 0 that were dropped.
         n_sessions_lost: Number of times that the broker had forgotten the session.
     """
@@ -65,8 +67,10 @@ class MqttFeed:
         is_kept: bool,
         window: int,
         tell: Callable[[str], None],
+        retires: bool = False,
     ):
         self.name = str(address)
+        self._retires, self._is_retired = retires, False
         self._address, self._is_kept, self._window, self._tell = address, is_kept, window, tell
         self._client = mqtt_client(address, client_id)
         self._client_id = address.options.get("client-id", client_id)
@@ -91,7 +95,7 @@ class MqttFeed:
         properties.ReceiveMaximum = self._window
         if self._is_kept:
             properties.SessionExpiryInterval = NO_EXPIRY
-        client = self._client
+        client, self.away_since = self._client, time.time()
         self._had_session = bool(place.get("connected"))
         former = place.get("topics")
         self._dropped = [
@@ -140,6 +144,10 @@ class MqttFeed:
         self._had_session = True
         self._connection += 1
         self._begins = self._is_open = True
+        self.away_since = None
+        if self._retires:
+            client.unsubscribe([*self._address.topics, *self._dropped])
+            return
         if self._dropped:  # the session still has the topics of an earlier command
             client.unsubscribe(self._dropped)
         # Retained messages are the last state and not news: they are not sent.
@@ -165,6 +173,8 @@ class MqttFeed:
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
         with self._turns:  # paho drops later what is not sent yet, before it connects again
             self._is_open = False
+        if self.away_since is None:
+            self.away_since = time.time()
         if reason.is_failure:
             self._news.append((f"closed the connection: {reason}", False))
 
@@ -224,7 +234,10 @@ class MqttFeed:
     def notes(self) -> list[tuple[str, str]]:
         notes = []
         if self._is_kept:
-            notes.append(("session", f"the broker keeps it under the name {self._client_id}"))
+            text = f"the broker keeps it under the name {self._client_id}"
+            if self._is_retired:
+                text = f"ended; the broker keeps nothing under the name {self._client_id}"
+            notes.append(("session", text))
         if self.n_dropped:
             notes.append(
                 ("dropped", f"{self.n_dropped:,} messages of quality of service 0 came faster than "
@@ -237,6 +250,17 @@ class MqttFeed:
             )  # fmt: skip
         return notes
 
+    def retire(self) -> None:
+        """Let the broker end the session at the disconnect, unless it is away."""
+        self._is_retired = self._is_open
+
     def close(self) -> None:
-        self._client.disconnect()
+        properties = None
+        if self._is_retired:
+            from paho.mqtt.packettypes import PacketTypes
+            from paho.mqtt.properties import Properties
+
+            properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 0
+        self._client.disconnect(properties=properties)
         self._client.loop_stop()

@@ -52,6 +52,7 @@ class SourceOptions:
         journal_bytes: Size of each of the journal's two files.
         tell: Function that gets a sentence for the user while the source waits.
         idle: Function that is called several times a second while the source waits for rows.
+        retires: Whether a broker sends only what waits already, and no new messages.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -63,6 +64,7 @@ class SourceOptions:
     journal_bytes: int = FILE_BYTES
     tell: Callable[[str], None] = lambda sentence: None
     idle: Callable[[], None] = lambda: None
+    retires: bool = False
 
 
 class RowSource(Protocol):
@@ -150,6 +152,18 @@ class RowSource(Protocol):
     def n_bytes_written(self) -> int:
         """Return how many bytes the source itself has written to the disk in this run."""
         return 0
+
+    @property
+    def away_since(self) -> float | None:
+        """Return the time in seconds since 1970 since which the broker is away.
+
+        It is None while the broker is connected; a file and a pipe are never away.
+        """
+        return None
+
+    def retire(self) -> None:
+        """Let the input keep nothing for a later run, from its end on; all rows must be saved."""
+        return
 
     def kept(self) -> None:
         """Release what the last `mark` makes unneeded; it is called after its snapshot."""

@@ -72,6 +72,9 @@ class Loop:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
         code = self.process.wait(LIMIT_S)
         self._errors.close()
         return code
@@ -330,3 +333,33 @@ def test_topics_of_an_earlier_command_are_left(tmp_path: Path) -> None:
         assert second.end() == 0
     assert {*by_sensor(tmp_path / "out.csv")} == {"old/a", "new/a"}
     assert len(by_sensor(tmp_path / "out.csv")["old/a"]) == 1
+
+
+def test_a_retired_loop_learns_what_waits_and_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
+    messages = rows(0, 60)
+    with mosquitto(tmp_path, "log_type all") as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}/plant/#"
+        first = Loop(tmp_path, url)
+        subscribed(tmp_path)
+        publish(broker, messages[:30])
+        first.wait_for(30)
+        assert first.end() == 0
+        publish(broker, messages[30:])
+        last = Loop(tmp_path, url, "--retire")
+        assert last.wait() == 0
+        publish(broker, rows(60, 70))  # nobody waits for these
+        again = Loop(tmp_path, url)
+        until(lambda: "has forgotten the session" in last.errors.read_text(), "a new session")
+        assert again.end() == 0
+    assert by_sensor(tmp_path / "out.csv") == expected(tmp_path, messages)
+    assert "ended; the broker keeps nothing under the name edgefold-" in last.errors.read_text()
+
+
+@pytest.mark.parametrize("words", [["--input", "mqtt://h/a"], ["--input", "nats://h/a"]])
+def test_only_a_loop_with_a_session_is_retired(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--snapshot", str(tmp_path / "s.npz")] if "nats" in words[1] else []
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "sensors", *words, *options, "--retire"])
+    assert "argument --retire" in capsys.readouterr().err

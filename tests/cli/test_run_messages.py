@@ -14,7 +14,7 @@ import pytest
 from edgefold.cli.main import main
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.sources.journal import Journal
-from edgefold.runtime.sources.message import Message
+from edgefold.runtime.sources.message import Message, MessageFeed
 from edgefold.runtime.sources.message_rows import MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
 from edgefold.runtime.sources.row_source import SOURCES, SourceOptions
@@ -25,7 +25,7 @@ SCRIPT: deque[Message | None] = deque()
 """The messages that come in a run; None is a kill. Behind the last one comes SIGTERM."""
 
 
-class PlayedFeed:
+class PlayedFeed(MessageFeed):
     """Gives the messages of the script."""
 
     name, is_numbered = "messages://test", False

@@ -19,7 +19,7 @@ from edgefold.runtime.predictions import Gaussian, Prediction
 from edgefold.runtime.rows.csv_columns import PointColumns, Row
 from edgefold.runtime.sinks.output_file import OutputFile
 from edgefold.runtime.sources.journal import LEAST_BYTES, Journal
-from edgefold.runtime.sources.message import Message
+from edgefold.runtime.sources.message import Message, MessageFeed
 from edgefold.runtime.sources.message_rows import MessageKeys, MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
 
@@ -76,7 +76,7 @@ class Learner:
         return extra
 
 
-class ListedFeed:
+class ListedFeed(MessageFeed):
     """Gives the messages of a list, the first of which begins a connection; then it stops."""
 
     name, is_numbered = "mqtt://broker/#", False

@@ -13,13 +13,13 @@ from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.sources.broker_source import open_jetstream, open_mqtt
 from edgefold.runtime.sources.journal import LEAST_BYTES, Journal
-from edgefold.runtime.sources.message import Message
+from edgefold.runtime.sources.message import Message, MessageFeed
 from edgefold.runtime.sources.message_rows import MessageKeys, MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
 from edgefold.runtime.sources.row_source import SourceOptions
 
 
-class Feed:
+class Feed(MessageFeed):
     """Gives messages from a list, and notes how many are on the disk when one is acknowledged."""
 
     name, is_numbered = "feed", False
