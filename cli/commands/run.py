@@ -231,7 +231,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
         progress = Progress(loop, source, output, keeps, args.print_alarms, delivery)
         watchers.add(progress)
         service.status = progress.status
-        start_metrics(args, opened, watchers, loop, source, stream)
+        start_metrics(args, opened, watchers, loop, source)
         start_home_assistant(args, opened, watchers, loop, stream)
         try:
             loop.run(stop, watchers)

@@ -64,8 +64,17 @@ class DiskWrites:
         if self._start is None or end is None or end == self._start:
             return ""
         text = f"{format_bytes(end - self._start)} in this run"
-        (first_s, first), (last_s, last) = self._first, self._last
-        if not is_live or first is None or last is None or last_s - first_s < LEAST_S:
+        if not is_live or self.a_day is None:
             return text
-        a_day = (last - first) / (last_s - first_s) * DAY_S
-        return f"{text}, {format_bytes(a_day)} a day at this rate"
+        return f"{text}, {format_bytes(self.a_day)} a day at this rate"
+
+    @property
+    def a_day(self) -> float | None:
+        """Return the bytes of a day at the rate from the first snapshot to the last.
+
+        It is None while snapshots say too little, or where nobody counts bytes.
+        """
+        (first_s, first), (last_s, last) = self._first, self._last
+        if first is None or last is None or last_s - first_s < LEAST_S:
+            return None
+        return (last - first) / (last_s - first_s) * DAY_S

@@ -32,6 +32,7 @@ from edgefold.cli.loop.metrics import (
 )
 from edgefold.runtime.loop.alarm import EVENTS
 from edgefold.runtime.loop.watcher import ANOMALY, Refusal
+from edgefold.runtime.sensors.shipped_bundle import word_of
 
 if TYPE_CHECKING:
     from edgefold.runtime.loop.loop import PredictionLoop
@@ -48,18 +49,12 @@ class RunFacts(NamedTuple):
         loop: The loop's name, which becomes a label of each metric: files of several loops are read
             by one node-exporter, which refuses two metrics with the same name and labels.
         version: Edgefold's version.
-        backend: The name of the backend that runs the graphs.
-        bundle: The bundle as the command names it.
-        bundle_hash: The bundle's hash.
         stated_rate: The stated share of rows that may be false alarms; None without one.
         keeps_snapshots: Whether the run writes snapshots.
     """
 
     loop: str
     version: str
-    backend: str
-    bundle: str
-    bundle_hash: str
     stated_rate: float | None
     keeps_snapshots: bool
 
@@ -147,19 +142,21 @@ class LoopCollector(Collector):
 
     def _of_run(self) -> Iterator[Metric]:
         facts, metrics = self._facts, self._metrics
+        stream = self._loop.sensors.stream  # a candidate that takes over brings its own
         labels = {
             "version": facts.version,
-            "backend": facts.backend,
-            "bundle": facts.bundle,
-            "bundle_hash": facts.bundle_hash,
+            "backend": str(stream.backend_report["name"]),
+            "bundle": word_of(str(stream.manifest.path)),
+            "bundle_hash": stream.manifest.bundle_hash,
         }
         yield InfoMetricFamily(
-            "edgefold_build",
-            "Edgefold, its backend, and the bundle with which the run began.",
+            "edgefold_build", "Edgefold, its backend, and the bundle whose forecasts are written.",
             labels,
-        )
+        )  # fmt: skip
         yield _gauge("running", "1 while the loop runs; 0 in the file that its end leaves.",
                      int(self.is_running))  # fmt: skip
+        yield _gauge("source_connected", "0 while the broker of the input is away; else 1, also of "
+                     "a file.", int(self._source.away_since is None))  # fmt: skip
         yield _gauge("metrics_timestamp_seconds", "This machine's clock when this text was made.",
                      metrics.wall())  # fmt: skip
         yield _gauge("series", f"Series that have come. Beyond {MOST_SERIES} they share the label "

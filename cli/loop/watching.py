@@ -43,7 +43,6 @@ def start_metrics(
     watchers: Watchers,
     loop: PredictionLoop,
     source: RowSource,
-    stream: Stream,
 ) -> None:
     """Start the metrics of a loop; do nothing where no option asks for them.
 
@@ -53,7 +52,6 @@ def start_metrics(
         watchers: Receives what the loop must call.
         loop: The loop, which has not begun.
         source: The input of the loop.
-        stream: The open stream.
 
     Raises:
         OutputError: The port cannot be listened at, or the file cannot be written.
@@ -74,9 +72,6 @@ def start_metrics(
     facts = RunFacts(
         name,
         version("edgefold"),
-        str(stream.backend_report["name"]),
-        word_of(str(args.bundle)),
-        stream.manifest.bundle_hash,
         loop.sensors.first.adapter.settings.get("false_alarms"),
         args.snapshot is not None,
     )

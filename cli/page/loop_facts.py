@@ -71,6 +71,9 @@ class LoopFacts(NamedTuple):
         n_connections: Number of connections to a broker.
         progress: The part of the input that is read, such as "45%"; "" if that is not known.
         notes: Remarks of the source, as pairs of label and sentence.
+        bundle: The name of the bundle whose forecasts are written.
+        away_since: The time in seconds since 1970 since which the broker is away; None if it is
+            not.
     """
 
     rows: int
@@ -85,6 +88,8 @@ class LoopFacts(NamedTuple):
     n_connections: int
     progress: str
     notes: tuple[tuple[str, str], ...]
+    bundle: str
+    away_since: float | None
 
 
 class PageFacts(NamedTuple):
@@ -116,6 +121,8 @@ def facts_of(loop: PredictionLoop, source: RowSource, names: frozenset[str]) -> 
         source.n_connections,
         source.progress(),
         tuple(source.notes()),
+        sensors.stream.manifest.path.name,
+        source.away_since,
     )
     found = ((name, sensors.find(name)) for name in names)
     return PageFacts(facts, {name: sensor_facts(s) for name, s in found if s is not None})

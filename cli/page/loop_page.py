@@ -145,6 +145,7 @@ class LoopPage:
             "uptime_s": round(now_s - self._start_s, 1),
             "resident_bytes": figures.resident_bytes,
             "written_bytes": written,
+            "a_day_bytes": watcher.writes.a_day,
             "latency": latency_of(watcher.latencies()),
             "rate": round(self._rate, 3),
             "rows": self._board.n_rows,

@@ -133,7 +133,9 @@ function onStatus(data) {
   status = data;
   offset = data.now - Date.now() / 1000;
   const { alive_s: alive, waits_s: waits } = data;
-  if (waits !== null && waits > 2) setLink("idle", `Waiting for rows since ${duration(waits)}`);
+  const away = data.loop && data.loop.away_since;
+  if (away) setLink("away", `The broker is away since ${moment(away)}, for ${duration(Math.max(0, data.now - away))}`);
+  else if (waits !== null && waits > 2) setLink("idle", `Waiting for rows since ${duration(waits)}`);
   else if (alive > 15) setLink("idle", `No step of the loop for ${duration(alive)}`);
   else setLink("live", data.rows || data.rate ? `Receiving, ${rate(data.rate)}` : "Connected");
   ask("status", "list", "link");
@@ -315,7 +317,7 @@ function render(parts) {
 function renderLink() {
   $("link").dataset.state = link;
   text($("link-text"), linkText);
-  text($("about"), hello ? `${hello.input} · ${hello.bundle}` : "");
+  text($("about"), hello ? `${hello.input} · ${status && status.loop ? status.loop.bundle : hello.bundle}` : "");
   const isLost = link === "lost" && run !== null;
   const words = isLost ? (linkText === "The loop has ended"
     ? "The loop has ended. What you see is its last state; this page goes on once the loop is started again."
@@ -339,6 +341,7 @@ function renderEmpty(sensor) {
   text($("empty-title"), isMany ? "Choose a sensor" : run === null ? "Connecting to the loop" : "Waiting for the first row");
   const words = refused ? ` ${many(Object.values(refused.kinds).reduce((a, b) => a + b, 0), "row was", "rows were")} refused so far; the last one: ${refused.rows.at(-1).reason}` : "";
   text($("empty-text"), isMany ? "The list shows all sensors of this loop." : run === null ? "This page goes on by itself."
+    : status && status.loop && status.loop.away_since ? `The broker of ${hello ? hello.input : "the input"} is away since ${moment(status.loop.away_since)}; the loop tries again. This page goes on by itself.`
     : `The loop runs and has learned no row of ${hello ? hello.input : "its input"} yet. This page goes on by itself.${words}`);
 }
 
@@ -474,9 +477,9 @@ function renderLearned(sensor) {
   const ratio = scores && scores.change ? scores.error / scores.change : null;
   pairs($("scores"), [
     scores && scores.n ? ["rows with a band", scores.n.toLocaleString(), "in this run; 5 % belong below it and 5 % above"] : null,
-    scores && scores.error !== null ? ["mean error", format(scores.error), scores.change ? `persistence ${format(scores.change)}` : ""] : null,
-    ratio !== null ? ["compared with persistence", `${ratio.toFixed(2)} ×`, ratio < 1 ? "knows more than the last value does" : "knows no more than the last value does"] : null,
-    scores && scores.log_score !== null ? ["mean log score", `${scores.log_score.toFixed(3)} nats`] : null,
+    scores && scores.error !== null ? ["mean error, this run", format(scores.error), scores.change ? `persistence ${format(scores.change)}` : ""] : null,
+    ratio !== null ? ["compared with persistence, this run", `${ratio.toFixed(2)} ×`, ratio < 1 ? "knows more than the last value does" : "knows no more than the last value does"] : null,
+    scores && scores.log_score !== null ? ["mean log score, this run", `${scores.log_score.toFixed(3)} nats`] : null,
     facts && facts.coverage_90 !== null ? ["in the 90 % band, all rows", percent(facts.coverage_90), "90 % belong there"] : null,
     facts && facts.mean_error !== null ? ["mean error, all rows", format(facts.mean_error), `persistence ${format(facts.mean_change)}`] : null,
     facts && facts.rmse !== null ? ["RMSE, all rows", format(facts.rmse)] : null,
@@ -509,8 +512,8 @@ function renderRefused() {
 
 function renderLoop() {
   if (!status) return pairs($("loop"), [["state", linkText]]);
-  const s = status, loop = s.loop, perDay = s.written_bytes !== null && s.uptime_s > 60 ? s.written_bytes / s.uptime_s * 86400 : null;
-  const sourceState = s.waits_s !== null && s.waits_s > 2 ? `waiting for rows since ${duration(s.waits_s)}` : s.alive_s > 15 ? `no step for ${duration(s.alive_s)}` : "receiving";
+  const s = status, loop = s.loop, perDay = loop && loop.is_live ? s.a_day_bytes : null;
+  const sourceState = loop && loop.away_since ? `the broker is away since ${moment(loop.away_since)}` : s.waits_s !== null && s.waits_s > 2 ? `waiting for rows since ${duration(s.waits_s)}` : s.alive_s > 15 ? `no step for ${duration(s.alive_s)}` : "receiving";
   const told = notes.filter((note) => !note.line && !note.sensor).at(-1);
   pairs($("loop"), [
     ["source", sourceState, [loop && loop.progress ? `${loop.progress} read` : "", loop && loop.n_connections > 1 ? many(loop.n_connections, "connection") : "", told ? `${told.text} (${moment(told.at)})` : ""].filter(Boolean).join(" · ")],

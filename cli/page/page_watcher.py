@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgefold.cli.loop.disk_writes import DiskWrites
 from edgefold.cli.page.event_ring import EventRing
 from edgefold.cli.page.loop_facts import PageFacts, facts_of
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow
@@ -73,6 +74,7 @@ class PageWatcher(LoopWatcher):
         alive_s: The time of `clock` at which the loop was last seen to go on.
         waits_since_s: The time of `clock` since which the loop waits for rows; None while it works.
         saved_at: The time of `wall_clock` of the last snapshot; None before the first.
+        writes: Counts the bytes that the process writes from snapshot to snapshot.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class PageWatcher(LoopWatcher):
         self.alive_s = self._taken_s = clock()
         self._latencies, self._n_lines = array("d", bytes(8 * LATENCIES)), 0
         self.saved_at: float | None = None
+        self.writes = DiskWrites()
         self.waits_since_s: float | None = None
 
     def attach(self, loop: PredictionLoop, source: RowSource) -> None:
@@ -143,6 +146,7 @@ class PageWatcher(LoopWatcher):
 
     def saved(self) -> None:
         self.saved_at = self._wall_clock()
+        self.writes.saved()
 
     def _copy(self, now_s: float) -> None:
         """Copy the facts if someone looks, and choose the time of the next copy."""

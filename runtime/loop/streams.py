@@ -196,6 +196,11 @@ class LoopStreams:
         self.alarms: deque[Alarm] = deque(maxlen=MOST_NOTES)
 
     @property
+    def stream(self) -> Stream:
+        """Return the stream whose bundle predicts all sensors."""
+        return self._states.stream
+
+    @property
     def header(self) -> str:
         """Return the first line of the output, with the names of all columns."""
         adapter, columns = self.first.adapter, self.first.columns

@@ -25,6 +25,7 @@ SOUND: Series = {  # a sensor that is read each second, in minutes of a day
     f"edgefold_running{{{OF}}}": f"1x{DAY}",
     f"edgefold_metrics_timestamp_seconds{{{OF}}}": f"0+60x{DAY}",
     f"edgefold_step_age_seconds{{{OF}}}": f"0.1x{DAY}",
+    f"edgefold_source_connected{{{OF}}}": f"1x300 0x3 1x{DAY - 304}",  # the broker was restarted
     f"edgefold_rows_learned_total{{{ONE}}}": f"0+60x{DAY}",
     f'edgefold_rows_refused_total{{{OF},series="",kind="unreadable"}}': f"0x{DAY}",
     f'edgefold_rows_refused_total{{{ONE},kind="refused"}}': f"0x700 1x{DAY - 700}",
@@ -44,6 +45,7 @@ FAULTS: list[tuple[str, int, Series]] = [  # the alert, the minute at which it f
     ("EdgefoldLoopDown", 10, {f"edgefold_running{{{OF}}}": "1x3 0x20"}),
     ("EdgefoldLoopDown", 10, {f"edgefold_metrics_timestamp_seconds{{{OF}}}": "0+60x3 180x20"}),
     ("EdgefoldLoopHangs", 10, {f"edgefold_step_age_seconds{{{OF}}}": "0.1x3 60+60x20"}),
+    ("EdgefoldBrokerAway", 20, {f"edgefold_source_connected{{{OF}}}": "1x5 0x60"}),
     (  # rows came each second until minute 600, then none
         "EdgefoldNoRows", 610,
         {f"edgefold_row_age_seconds{{{ONE}}}": "0.4x600 60+60x900",

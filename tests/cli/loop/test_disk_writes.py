@@ -47,6 +47,16 @@ def test_short_runs_and_files_have_no_rate() -> None:
     assert counted((10.0, 105_000)) == "100.0 kB in this run"
 
 
+def test_the_page_has_a_rate_only_after_snapshots_of_a_minute() -> None:
+    times = iter((10.0, 40.0, 1010.0))
+    writes = DiskWrites(iter((5_000, 8_005_000, 8_006_000, 8_105_000)).__next__, times.__next__)
+    rates = []
+    for _ in range(3):
+        writes.saved()
+        rates.append(writes.a_day)
+    assert rates == [None, None, 8_640_000.0]
+
+
 def test_a_machine_that_counts_nothing_is_not_reported(tmp_path: Path) -> None:
     assert written_bytes(tmp_path) is None
     assert counted() == ""

@@ -143,6 +143,10 @@ def test_promtool_finds_nothing_to_improve(tmp_path: Path) -> None:
 
 class Sensors(SimpleNamespace):
     are_named = True
+    stream = SimpleNamespace(
+        manifest=SimpleNamespace(path="bundles/boiler", bundle_hash="ab"),
+        backend_report={"name": "c"},
+    )
 
     @property
     def named(self) -> list[Any]:
@@ -157,13 +161,13 @@ def watched(names: list[str], now: list[float]) -> tuple[LoopMetrics, LoopCollec
     adapter = SimpleNamespace(is_dated=True)
     sensors = Sensors(all=every, first=SimpleNamespace(columns=columns, adapter=adapter))
     loop: Any = SimpleNamespace(sensors=sensors, known=KnownRows())
-    source: Any = SimpleNamespace(n_repeated=2, n_bytes_written=4096)
+    source: Any = SimpleNamespace(n_repeated=2, n_bytes_written=4096, away_since=None)
     told: list[str] = []
     metrics = LoopMetrics(loop, told.append, lambda: now[0], lambda: 1000 + now[0])
     metrics.idle()  # the loop resumed, and waits
     for name in names:
         every.append(SimpleNamespace(name=name, counters=Counters(rows=1, predicted=1)))
-    facts = RunFacts("boiler", "1", "c", "sensors", "ab", 1e-4, True)
+    facts = RunFacts("boiler", "1", 1e-4, True)
     return metrics, LoopCollector(metrics, loop, source, facts), told
 
 
@@ -244,14 +248,34 @@ def test_counts_go_on_when_a_candidate_takes_over() -> None:
     assert collected(collector)["rows_learned_total", "a"] == 74
 
 
+def test_the_bundle_that_speaks_is_named_also_when_a_candidate_does() -> None:
+    metrics, collector, _ = watched(["a"], [0.0])
+    assert collected(collector)["build_info", "c", "bundles/boiler", "ab", "1"] == 1
+    manifest = SimpleNamespace(path="bundles/new", bundle_hash="cd")
+    other: Any = Sensors(all=[], first=metrics._loop.sensors.first)
+    other.stream = SimpleNamespace(manifest=manifest, backend_report={"name": "c"})
+    metrics._loop.sensors = other  # type: ignore[misc]
+    found = collected(collector)
+    assert found["build_info", "c", "bundles/new", "cd", "1"] == 1
+    assert ("build_info", "c", "bundles/boiler", "ab", "1") not in found
+
+
+def test_a_broker_that_is_away_is_a_source_that_is_not_connected() -> None:
+    _, collector, _ = watched(["a"], [0.0])
+    assert collected(collector)["source_connected",] == 1
+    source: Any = collector._source
+    source.away_since = 1.0
+    assert collected(collector)["source_connected",] == 0
+
+
 def test_before_the_loop_has_resumed_no_series_is_shown() -> None:
     first = SimpleNamespace(
         columns=SimpleNamespace(has_band=False), adapter=SimpleNamespace(is_dated=True)
     )
     sensors = Sensors(all=[], first=first)
     loop: Any = SimpleNamespace(sensors=sensors, known=KnownRows())
-    source: Any = SimpleNamespace(n_repeated=0, n_bytes_written=0)
-    facts = RunFacts("boiler", "1", "c", "sensors", "ab", None, False)
+    source: Any = SimpleNamespace(n_repeated=0, n_bytes_written=0, away_since=None)
+    facts = RunFacts("boiler", "1", None, False)
     collector = LoopCollector(LoopMetrics(loop), loop, source, facts)
     sensors.all.append(SimpleNamespace(name="a", counters=Counters(rows=10**6)))
     assert not [key for key in collected(collector) if key[0] == "rows_learned_total"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import free_port, listens, until
+from tests.brokers import free_port, listens, mosquitto, until
 from tests.browser import Browser, Tab, chromium, needs_chromium
 from tests.page_loops import HOSTILE, RunningLoop, line_of, served, watched
 
@@ -90,6 +90,33 @@ def test_rows_of_a_pipe_are_drawn_also_after_a_restart(browser: Browser, tmp_pat
         assert tab.complaints == []
     finally:
         loop.close()
+
+
+def test_the_page_says_since_when_the_broker_is_away(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    paho = pytest.importorskip("paho.mqtt.publish", reason="paho-mqtt is not installed")
+    port, state = free_port(), "document.querySelector('#link').dataset.state == {!r}"
+    with mosquitto(tmp_path, "log_type all") as broker:
+        loop = RunningLoop(tmp_path, port, "--input", f"mqtt://127.0.0.1:{broker.port}/a")
+        try:
+            log = tmp_path / "mosquitto.log"
+            until(lambda: "Sending SUBACK to edgefold-" in log.read_text(), "a subscription")
+            broker.stop()
+            tab = Tab(browser, f"http://127.0.0.1:{port}/")
+            tab.until(state.format("away"))
+            assert "The broker is away since" in tab.text("#link-text")
+            tab.until("document.querySelector('#empty-text').innerText.includes('is away since')")
+            broker.start()
+            tab.until(f"!({state.format('away')})")
+            paho.single("a", '{"time": 1700000000, "value": 1}', 1, port=broker.port)
+            tab.until("document.querySelector('#loop').innerText.includes('1 row since')")
+            assert "away" not in tab.text("#loop") + tab.text("#link-text")
+            broker.stop()
+            tab.until("document.querySelector('#loop').innerText.includes('the broker is away')")
+            assert "a day at this rate" not in tab.text("#loop")
+            assert tab.complaints == []
+        finally:
+            loop.close()
 
 
 def test_a_hostile_name_is_text_everywhere(browser: Browser) -> None:
