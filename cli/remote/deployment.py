@@ -35,6 +35,7 @@ from edgefold.cli.remote.install import (
     remove_unused,
 )
 from edgefold.cli.remote.program import processors_of
+from edgefold.cli.remote.units import Service, commands_of, place_of, units_for
 from edgefold.cli.remote.versions import INCOMING, go_back, new_place, switch_bundle, switch_file
 from edgefold.cli.remote.wheels import Wheel, choose_wheels
 from edgefold.cli.text.numbers import format_bytes
@@ -43,6 +44,11 @@ from edgefold.runtime.errors import BoardError, BoardFailedError
 LIBRARY = ".library"
 SMALLEST = "gp-tiny"
 """Shipped bundle by which an edgefold is checked that is deployed without a bundle."""
+WHO = f"""{IN_FOLDER}
+id -un && echo "$HOME"
+[ -x "$dir/bin/edgefold" ] && echo yes
+exit 0
+"""
 START = f"""{IN_FOLDER}
 exec "$dir/$1" --version
 """
@@ -63,6 +69,7 @@ class Order:
         program: Static program; None for none.
         expect_hash: Hash that the bundle must have there; None for any.
         dry_run: Whether boards are only looked at.
+        service: Service whose units are written for systemd; None for none.
     """
 
     folder: str
@@ -76,6 +83,7 @@ class Order:
     program: Path | None = None
     expect_hash: str | None = None
     dry_run: bool = False
+    service: Service | None = None
 
 
 class Deployment:
@@ -136,6 +144,8 @@ class Deployment:
             self._switch_edgefold(board, script)
         if order.program:
             self._bring_program(board, order.program)
+        if order.service:
+            self._bring_units(board, order.service)
         return ExitCode.DONE
 
     def go_back(self) -> ExitCode:
@@ -220,6 +230,8 @@ class Deployment:
             self._rows["bundle"] = f"{bundle.name}, {same if is_same else f'would copy {size}'}"
         if order.library:
             self._rows["library"] = f"{order.library.name}, would be proved"
+        if order.service:
+            self._rows["service"] = f"{order.service}, would be written"
         if order.program:
             size = format_bytes(order.program.stat().st_size)
             self._rows["program"] = f"{order.program.name}, would copy {size}"
@@ -311,6 +323,22 @@ class Deployment:
         version = self._start(board, f"{INCOMING}/{file.name}")
         switch_file(connection, board.folder, file.name)
         self._rows["program"] = f"{file.name}, {format_bytes(file.n_bytes)} copied, {version}"
+
+    def _bring_units(self, board: SeenBoard, service: Service) -> None:
+        """Write the units of a service for this board, and say how systemd gets them."""
+        answer = self._connection.ask(WHO, board.folder, doing="asking for the user")
+        user, home, *has_edgefold = answer.strip().splitlines()
+        if not has_edgefold:
+            raise BoardFailedError(
+                f"{self._name} has no {board.folder}/bin/edgefold, which the service starts; "
+                "install it with --wheel WHEEL."
+            )
+        files = units_for(service, board.folder, user, home)
+        send(self._connection, board.folder, place_of(service), files, self._show)
+        self._rows["service"] = f"{service}, written for the user {user}"
+        lines = [f"{self._name}: type there, so that {service} runs from each boot on:"]
+        lines += [f"    {command}" for command in commands_of(service, files, board.folder, user)]
+        self._say("\n".join(lines))
 
     def _start(self, board: SeenBoard, place: str) -> str:
         """Start a program for its version, which shows that this board can run it."""

@@ -27,11 +27,13 @@ from edgefold.cli.terminal import printable, say
 if TYPE_CHECKING:
     from edgefold.cli.remote.boards import BoardResult
     from edgefold.cli.remote.deployment import Order, Rows
+    from edgefold.cli.remote.units import Service
 
 EXAMPLES = (
     "edgefold deploy pi@kitchen --wheel dist --bundle bundles/sensor",
     "edgefold deploy pi@kitchen pi@roof --bundle bundles/sensor --dry-run",
     "edgefold deploy pi@kitchen --bundle bundles/sensor --library dist/edgefold_sensor.so",
+    "edgefold deploy pi@kitchen --wheel dist --service edgefold-mqtt@home",
     "edgefold deploy root@router --program dist/edgefold-sensor-run",
     "edgefold deploy pi@kitchen --rollback --bundle bundles/sensor",
 )
@@ -94,6 +96,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"Python of the boards, a name or a path (default {PYTHON})",
     )
     parser.add_argument(
+        "--service",
+        type=service,
+        metavar="UNIT@NAME",
+        help="write the unit of systemd for this loop, such as edgefold-mqtt@home or "
+        "edgefold-cpu@sensor, with the board's folder and user in it, and print the commands that "
+        "start it; they need root, and nothing here does",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="look at the boards and show what would be done"
     )
     parser.add_argument(
@@ -104,6 +114,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_trust_arguments(parser)
     add_ssh_arguments(parser, "ssh (docs/boards-at-a-distance.md)")
+
+
+def service(text: str) -> Service:
+    """Read the name of a service, for argparse."""
+    from edgefold.cli.remote.units import service_of
+
+    try:
+        return service_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,15 +155,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _require_sense(args: argparse.Namespace) -> None:
-    if not (args.bundle or args.wheel or args.program or args.rollback):
-        args.usage_error("nothing to deploy: give --bundle, --wheel or --program")
+    if not (args.bundle or args.wheel or args.program or args.service or args.rollback):
+        args.usage_error("nothing to deploy: give --bundle, --wheel, --program or --service")
     for option in ("extra", "system_site_packages"):
         if getattr(args, option) and not args.wheel:
             args.usage_error(f"argument --{option.replace('_', '-')}: it goes with --wheel")
     for option in ("library", "expect_hash", "trusted_key"):
         if getattr(args, option) and not args.bundle:
             args.usage_error(f"argument --{option.replace('_', '-')}: it goes with --bundle")
-    if args.rollback and (args.wheel or args.library or args.dry_run):
+    if args.rollback and (args.wheel or args.library or args.service or args.dry_run):
         args.usage_error("argument --rollback: it goes with --bundle or --program, or stands alone")
 
 
@@ -171,6 +191,7 @@ def _order(args: argparse.Namespace) -> Order:
         program=args.program,
         expect_hash=expected,
         dry_run=args.dry_run,
+        service=args.service,
     )
 
 
