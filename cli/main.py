@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from edgefold.cli.exit_codes import ExitCode, code_of, help_text
 from edgefold.cli.terminal import ensure_streams, plain_warnings, say
@@ -80,7 +81,7 @@ def where_pages_lie() -> str:
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of all commands, which has only the options of the command in `argv`."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="edgefold",
         description=DESCRIPTION,
         epilog=START.format(pages=where_pages_lie(), codes=help_text()),
@@ -190,6 +191,13 @@ _ADVICE = {
     errno.ENOENT: "; check the path.",
     errno.EISDIR: "; give a file, not a folder.",
 }
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong option in one line, since the usage of some commands fills a screen."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

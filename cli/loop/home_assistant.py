@@ -31,6 +31,7 @@ from edgefold.cli.loop.discovery import (
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.mqtt_connection import (
     KEEPALIVE_S,
+    loss,
     mqtt_address,
     mqtt_client,
     reason_of_failure,
@@ -191,7 +192,7 @@ class HomeAssistant(LoopWatcher):
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
         self._is_connected = False
         if reason.is_failure:
-            self._news.append(f"closed the connection: {reason}")
+            self._news.append(loss(reason))
 
     # In the loop's thread -------------------------------------------------------------------------
 

@@ -81,15 +81,13 @@ class Progress(LoopWatcher):
     def refused(self, name: str, line: int, reason: str, kind: Refusal) -> None:
         """Count a malformed row of sensor `name`, and report it if it is one of the first 20."""
         self._n_bad += 1
-        self._last_bad[name] = f"line {line}: {reason}"
+        self._last_bad[name] = f"{self._source.unit} {line}: {reason}"
         if self._n_bad <= SHOWN_BAD_ROWS:
-            self._lines_to_say.append(
-                f"edgefold: {self._source.name}, line {line}: {reason}; skipped"
-            )
+            self._lines_to_say.append(f"edgefold: {self._source.place(line)}: {reason}; skipped")
         if self._n_bad == SHOWN_BAD_ROWS:
             self._lines_to_say.append("edgefold: further malformed rows are only counted")
         n_in_a_row = self._loop.counters_of(name).refused_in_a_row
-        alarm = refused_alarm(n_in_a_row, line, reason, _whose(name))
+        alarm = refused_alarm(n_in_a_row, f"{self._source.unit} {line}", reason, _whose(name))
         if alarm and (self._loop.has_learned or self._source.is_live):
             self._lines_to_say.append(f"edgefold: {alarm}")
             self.tell()
@@ -102,7 +100,7 @@ class Progress(LoopWatcher):
             line: Line of the first row that is learned again.
             n_refused: Number of rows that were refused directly before.
         """
-        if end := end_of_alarm(n_refused, line, _whose(name)):
+        if end := end_of_alarm(n_refused, f"{self._source.unit} {line}", _whose(name)):
             self._lines_to_say.append(f"edgefold: {end}")
 
     def line(self) -> None:
@@ -146,7 +144,7 @@ class Progress(LoopWatcher):
             self._n_notes += 1
             if self._n_notes <= SHOWN_NOTES:
                 self._lines_to_say.append(
-                    f"edgefold: {self._source.name}, line {line}{_whose(name)}: {note}"
+                    f"edgefold: {self._source.place(line)}{_whose(name)}: {note}"
                 )
             if self._n_notes == SHOWN_NOTES:
                 self._lines_to_say.append("edgefold: further gaps and seasons are not told")
@@ -173,7 +171,7 @@ class Progress(LoopWatcher):
         name, line = next(iter(self._loop.full.items()))
         others = " Other streams that fill are only counted." if name else ""
         self._lines_to_say.append(
-            f"edgefold: {self._source.name}, line {line}: WARNING: the state{_whose(name)} is "
+            f"edgefold: {self._source.place(line)}: WARNING: the state{_whose(name)} is "
             f"full: it {self._keeps}. Predictions go on; this row and later ones are not "
             "learned. To learn on, export with a larger capacity, or with when_full=overwrite or "
             f"reservoir.{others}"
@@ -218,8 +216,8 @@ class Progress(LoopWatcher):
             lines += ["", *table(named), ""]
         if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
             lines.append(
-                f"no stream     {n_lines:,} lines cannot be read, or name a sensor more than "
-                f"--streams {len(self._loop.sensors.all)}"
+                f"no sensor     {n_lines:,} {self._source.unit}s belong to none: they cannot be "
+                f"read, or name a sensor beyond --streams {len(self._loop.sensors.all)}"
             )
         if trial := self._loop.trial:
             lines.append(f"candidate     {_trial_text(trial)}")

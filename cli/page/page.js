@@ -41,6 +41,7 @@ function bytes(n) {
 function latency(s) { return s < 1e-3 ? `${(s * 1e6).toPrecision(3)} µs` : s < 1 ? `${(s * 1e3).toPrecision(3)} ms` : `${s.toPrecision(3)} s`; }
 function isDated() { return status && status.loop ? status.loop.is_dated : true; }
 function when(time, words, step = 1) { return time !== null && time !== undefined && isDated() && time > 0 ? moment(time, step) : words || (time === null || time === undefined ? "" : format(time)); }
+function place(line) { return `${hello && hello.input.includes("://") ? "row" : "line"} ${line.toLocaleString()}`; }
 function titleOf(sensor) { return sensor.name || (hello ? hello.input.replace(/^.*\//, "") : "the sensor"); }
 function ask(...parts) {
   parts.forEach((part) => dirty.add(part));
@@ -496,7 +497,7 @@ function renderLearned(sensor) {
   const key = JSON.stringify([chosen, own.map((note) => note.number)]);
   if ($("notes").dataset.key === key) return;
   $("notes").dataset.key = key;
-  $("notes").replaceChildren(...own.map((note) => make("li", "", `${note.text} `, make("span", "", `${moment(note.at)}${note.line ? `, line ${note.line.toLocaleString()}` : ""}`))));
+  $("notes").replaceChildren(...own.map((note) => make("li", "", `${note.text} `, make("span", "", `${moment(note.at)}${note.line ? `, ${place(note.line)}` : ""}`))));
 }
 
 function renderRefused() {
@@ -507,7 +508,7 @@ function renderRefused() {
   }
   pairs($("kinds"), Object.entries(refused.kinds).map(([kind, n]) => [KINDS[kind] || kind, n.toLocaleString()]));
   $("refused").replaceChildren(...[...refused.rows].reverse().map((row) =>
-    make("li", "", row.sensor ? `${row.sensor}: ` : "", row.reason.replace(`stream ${row.sensor}: `, "").replace(/^the row was refused: /, ""), " ", make("span", "", `line ${row.line.toLocaleString()}, ${moment(row.at)}`))));
+    make("li", "", row.sensor ? `${row.sensor}: ` : "", row.reason.replace(`stream ${row.sensor}: `, "").replace(`${row.sensor}: `, "").replace(/^the row was refused: /, ""), " ", make("span", "", `${place(row.line)}, ${moment(row.at)}`))));
 }
 
 function renderLoop() {

@@ -112,7 +112,7 @@ def describe(budget: Budget | MicrocontrollerBudget) -> str:
 def flash_lines(flash: FlashBudget) -> list[str]:
     """Return a table of what loops with several settings write each day, and how long flash lasts.
 
-    The setting that was asked is marked.
+    The settings of the command are marked.
     """
     demand = flash.demand
     sensors = f"{demand.n_streams} sensors" if demand.n_streams > 1 else "one sensor"
@@ -141,7 +141,7 @@ def flash_lines(flash: FlashBudget) -> list[str]:
             "years": _years(setting.flash_years),
         }
         line = "".join(f"{cells[name]:>{FLASH_COLUMNS[name]}}" for name in shown)
-        lines.append(f"  {line}{'  <- asked' * setting.is_asked}")
+        lines.append(f"  {line}{'  <- your settings' * setting.is_asked}")
     lines.append(
         f"  years until {format_bytes(demand.flash_bytes)} are worn: {demand.endurance_cycles:,} "
         f"cycles, write amplification {demand.write_amplification:g}"

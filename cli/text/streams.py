@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.loop.counters import Counters
     from edgefold.runtime.loop.streams import LoopStream
 
-NAME_WIDTH = 24
+NAME_WIDTH = 40
 
 
 def table(sensors: Sequence[LoopStream]) -> list[str]:
@@ -35,9 +35,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def short(name: str) -> str:
-    """Return a sensor's name, cut to `NAME_WIDTH`, without characters that command a terminal."""
+    """Return a sensor's name without characters that command a terminal.
+
+    A name beyond `NAME_WIDTH` is cut in its middle: names of one place often differ at the end.
+    """
     shown = plain(name)
-    return shown if len(shown) <= NAME_WIDTH else f"{shown[: NAME_WIDTH - 3]}..."
+    if len(shown) <= NAME_WIDTH:
+        return shown
+    half = (NAME_WIDTH - 3) // 2
+    return f"{shown[: NAME_WIDTH - 3 - half]}...{shown[-half:]}"
 
 
 def _fields(counters: Counters, has_errors: bool, has_band: bool) -> list[str]:

@@ -33,6 +33,7 @@ FIRST_REFUSAL = 0x80
 FINAL = {"Bad user name or password", "Banned", "Client identifier not valid", "Not authorized",
          "Unsupported protocol version", "Server moved"}  # fmt: skip
 """Reasons of a broker that waiting does not change."""
+UNSPECIFIED = "Unspecified error"
 OF_THE_USER = {"Bad user name or password", "Not authorized"}
 
 
@@ -110,6 +111,16 @@ def reason_of_failure() -> tuple[str, bool]:
     if isinstance(error, OSError):
         return error.strerror or str(error), True
     return str(error) or "the connection was refused", True
+
+
+def loss(reason: ReasonCode) -> str:
+    """Return how a connection ended, for a sentence that begins with the broker.
+
+    paho-mqtt itself gives the reason "Unspecified error" where the connection broke without one.
+    """
+    if str(reason) == UNSPECIFIED:
+        return "is away: the connection broke"
+    return f"closed the connection: {reason}"
 
 
 def refusal(reason: ReasonCode, address: BrokerAddress) -> tuple[str, bool]:

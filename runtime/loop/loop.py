@@ -32,7 +32,6 @@ from edgefold.runtime.loop.record import LoopRecord
 from edgefold.runtime.loop.streams import LoopStream, LoopStreams
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow, Watchers
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
-from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
 from edgefold.runtime.sinks.output_file import OutputFile, explain_existing
@@ -311,12 +310,12 @@ class PredictionLoop:
             reason: The reason why the row is skipped.
             kind: The kind of reason.
         """
-        reason = f"stream {plain(name)}: {reason}" if name else reason
+        reason = self._source.reason(name, reason)
         if self._options.strict:
             if not self._mid_line:  # else the last snapshot stands: it knows whole lines alone
                 self._save()
             raise DataError(
-                f"{self._source.name}, line {line}: {reason}. Fix or drop it; everything "
+                f"{self._source.place(line)}: {reason}. Fix or drop it; everything "
                 "before it is kept."
             )
         self._first_bad = self._first_bad or f"line {line}: {reason}"
@@ -428,6 +427,8 @@ class PredictionLoop:
             for output in (self._output, self._alarms):
                 if output.exists and not self._options.force:
                     raise OutputError(explain_existing(output.name))
+            for output in (self._output, self._alarms):
+                output.require_free()  # before anything of the former run is replaced
             if self._options.force:
                 source.start_over()
             self._begin_trial(None)

@@ -11,12 +11,12 @@ FIRST = 20
 FACTOR = 10
 
 
-def refused_alarm(n_in_a_row: int, line: int, reason: str, whose: str = "") -> str:
+def refused_alarm(n_in_a_row: int, place: str, reason: str, whose: str = "") -> str:
     """Return the text of an alarm after a refused row, or "" if no alarm is due.
 
     Args:
         n_in_a_row: Number of rows that were refused one after the other, this one included.
-        line: The row's line number in the input.
+        place: The row's place in the input, such as "line 7".
         reason: The reason why the row was refused.
         whose: " of stream NAME" where the row's sensor has a name, else "".
     """
@@ -24,22 +24,22 @@ def refused_alarm(n_in_a_row: int, line: int, reason: str, whose: str = "") -> s
         return ""
     return (
         f"WARNING: the last {n_in_a_row:,} rows{whose} were all refused, and nothing is learned of "
-        f"them. The last one, line {line}: {reason}. Look at the input: its clock, its pace and "
+        f"them. The last one, {place}: {reason}. Look at the input: its clock, its pace and "
         "its columns. Once its rows fit again they are learned again"
     )
 
 
-def end_of_alarm(n_refused: int, line: int, whose: str = "") -> str:
+def end_of_alarm(n_refused: int, place: str, whose: str = "") -> str:
     """Return the message that an alarm ended with a row that was learned, or "" without an alarm.
 
     Args:
         n_refused: Number of rows that were refused directly before this row.
-        line: The row's line number in the input.
+        place: The row's place in the input, such as "line 7".
         whose: " of stream NAME" where the row's sensor has a name, else "".
     """
     if n_refused < FIRST:
         return ""
-    return f"rows{whose} are learned again from line {line} on, after {n_refused:,} refused"
+    return f"rows{whose} are learned again from {place} on, after {n_refused:,} refused"
 
 
 def is_alarm(n_in_a_row: int) -> bool:

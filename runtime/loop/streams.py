@@ -29,7 +29,7 @@ from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.stream.stream import Stream
 
-LIMIT = "the loop has {n} streams already ({names}); fix the name, or allow more with --streams"
+LIMIT = "the loop has {n} sensors already ({names}); fix the name, or allow more with --streams"
 MOST_NOTES = 100
 """At most this many notes wait to be read; older ones are dropped."""
 RECORD_BYTES = 3072

@@ -9,6 +9,7 @@ from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.brokers.mqtt_connection import (
     FIRST_REFUSAL,
     KEEPALIVE_S,
+    loss,
     mqtt_address,
     mqtt_client,
     reason_of_failure,
@@ -72,7 +73,7 @@ class MqttSink(AcknowledgedSink):
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, *_: Any) -> None:
         if reason.is_failure:
-            self.report(f"closed the connection: {reason}")
+            self.report(loss(reason))
 
     def _published(self, client: Client, data: Any, mid: int, reason: Any, *_: Any) -> None:
         if reason.value >= FIRST_REFUSAL:

@@ -403,6 +403,19 @@ class OutputFile(RowSink):
             ending = _ending(file, mark["length"])
             return ending == {name: mark[name] for name in ending}
 
+    def require_free(self) -> None:
+        if self._path in (None, "-") or not os.path.isfile(self.name):
+            return
+        try:
+            self._fd = os.open(self.name, os.O_RDONLY)
+            self._lock()
+        except OSError:  # `begin` says what is wrong with it
+            return
+        finally:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+
     def _lock(self) -> None:
         """Lock the file until it is closed; raise OutputError if another run has locked it."""
         if not try_lock(self._fd):

@@ -76,6 +76,10 @@ class RowSink(Protocol):
         """Return the mark (place as JSON) of an empty output; {} if it cannot be cut back."""
         return {}
 
+    def require_free(self) -> None:
+        """Raise OutputError if another run writes this output; nothing is changed."""
+        return
+
     def begin(self, header: str, force: bool = False) -> None:
         """Make the output and write its first line.
 

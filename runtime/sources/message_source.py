@@ -22,10 +22,11 @@ from typing import Any
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow, CsvRows
 from edgefold.runtime.sources.journal import Journal
 from edgefold.runtime.sources.message import Message, MessageFeed
-from edgefold.runtime.sources.message_rows import MessageRows
+from edgefold.runtime.sources.message_rows import COLUMNS, MessageRows
 from edgefold.runtime.sources.row_source import RowSource
 
 WAKE_S = 0.2
@@ -51,7 +52,7 @@ class MessageSource(RowSource):
         n_repeated: Number of messages that were dropped because their numbers were known.
     """
 
-    is_live = True
+    is_live, unit = True, "row"
 
     def __init__(
         self,
@@ -261,6 +262,14 @@ class MessageSource(RowSource):
         if self.n_repeated:
             notes.append(("repeated", f"{self.n_repeated:,} messages came again and were dropped"))
         return notes
+
+    def place(self, line: int) -> str:
+        return f"{self.unit} {line}"  # its sensor's name holds the topic
+
+    def reason(self, name: str, reason: str) -> str:
+        for column in COLUMNS:  # which no payload holds under these names
+            reason = reason.replace(f"column {column} ", f"its {column} ")
+        return f"{plain(name)}: {reason}" if name else reason
 
     @property
     def away_since(self) -> float | None:

@@ -24,6 +24,7 @@ from edgefold.runtime.brokers.mqtt_connection import (
     FIRST_REFUSAL,
     KEEPALIVE_S,
     NO_EXPIRY,
+    loss,
     mqtt_client,
     reason_of_failure,
     refusal,
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 MOST_UNKEPT = 10_000
 """At most so many messages of quality of service 0 wait, which no window bounds; others are
 dropped."""
+
+
+CLOSE_S, STEP_S = 1e-3, 2e-6
+"""Messages that come at the same time, or up to `CLOSE_S` earlier as the clock was corrected,
+get times `STEP_S` apart: of two rows with one time the second would be refused."""
 
 
 class MqttFeed(MessageFeed):
@@ -84,6 +90,7 @@ class MqttFeed(MessageFeed):
         self._begins = self._had_session = False
         self._dropped: list[str] = []  # topics of an earlier command
         self._last_news = ""
+        self._received_s = 0.0
         self.n_dropped = self.n_sessions_lost = 0
 
     def open(self, place: dict[str, Any]) -> None:
@@ -176,15 +183,19 @@ class MqttFeed(MessageFeed):
         if self.away_since is None:
             self.away_since = time.time()
         if reason.is_failure:
-            self._news.append((f"closed the connection: {reason}", False))
+            self._news.append((loss(reason), False))
 
     def _received(self, client: Client, data: Any, message: MQTTMessage) -> None:
         if not message.qos and self._queue.qsize() >= MOST_UNKEPT:
             self.n_dropped += 1
             return
+        received = time.time()
+        if 0 <= self._received_s - received < CLOSE_S:
+            received = self._received_s + STEP_S
+        self._received_s = received
         with suppress(UnicodeDecodeError):  # a topic that is no text; the standard forbids it
             own = Message(
-                message.topic, bytes(message.payload[:MOST_BYTES]), time.time(), self._begins
+                message.topic, bytes(message.payload[:MOST_BYTES]), received, self._begins
             )
             self._begins = False
             self._queue.put((self._connection, message.mid * (message.qos > 0), own))

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.sources.journal import FILE_BYTES
 from edgefold.runtime.sources.message_rows import MessageKeys
@@ -77,11 +78,13 @@ class RowSource(Protocol):
         n_connections: Number of connections whose rows have begun to come; after each, rows may
             come again.
         n_repeated: Number of messages that came again and were dropped.
+        unit: The word for a numbered part of the input, "line" or "row".
     """
 
     name: str
     n_connections: int = 0
     n_repeated: int = 0
+    unit: str = "line"
 
     @property
     def layout(self) -> Layout | None:
@@ -164,6 +167,14 @@ class RowSource(Protocol):
     def retire(self) -> None:
         """Let the input keep nothing for a later run, from its end on; all rows must be saved."""
         return
+
+    def place(self, line: int) -> str:
+        """Return the place of a line in words, for messages."""
+        return f"{self.name}, {self.unit} {line}"
+
+    def reason(self, name: str, reason: str) -> str:
+        """Return why a row is refused in words that name its sensor, if it has a name."""
+        return f"stream {plain(name)}: {reason}" if name else reason
 
     def kept(self) -> None:
         """Release what the last `mark` makes unneeded; it is called after its snapshot."""

@@ -22,7 +22,7 @@ def test_the_table_shows_settings_beside_each_other_and_marks_the_asked_one(
     assert code == ExitCode.DONE
     rows = [line.split() for line in out.split("written a day\n")[1].splitlines()[1:5]]
     assert [row[0] for row in rows] == ["100", "500", "1,000", "10,000"]
-    assert [row[-1] == "asked" for row in rows] == [False, True, False, False]
+    assert [row[-1] == "settings" for row in rows] == [False, True, False, False]
     assert "assumed: the cycles and amplification" in out
     code, out, _ = edgefold(*ASKED, "--source", "mqtt", "--endurance", "1000")
     assert "group: messages" in out and out.count(" 60 s") == 3

@@ -193,3 +193,11 @@ def test_a_narrow_encoding_does_not_stop_a_command(encoding: str, tmp_path: Path
         check=True,
     )
     assert done.stdout == b"? 1\n"
+
+
+def test_a_wrong_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["run", "sensors", "--input", "a", "--page-token", "b"], ["run", "--no-such"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("edgefold run: error: ") and "edgefold run --help" in line

@@ -131,7 +131,7 @@ def test_rows_of_mqtt_are_learned_as_those_of_a_file_whoever_is_killed(tmp_path:
         second.wait_for(len(messages))
         assert second.end() == 0
     assert by_sensor(tmp_path / "out.csv") == expected(tmp_path, messages)
-    assert "closed the connection" in second.errors.read_text()
+    assert "is away: the connection broke" in second.errors.read_text()
     assert "is connected" in second.errors.read_text()
     assert "resumed: written again" in second.errors.read_text()  # from the journal
 

@@ -81,6 +81,21 @@ def test_what_another_run_holds_is_refused_until_it_ends(
     assert output.read_bytes() == before
 
 
+def test_force_replaces_nothing_while_another_run_writes_the_output(
+    tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
+) -> None:
+    output, snapshot = tmp_path / "p.csv", tmp_path / "s.npz"
+    words = ("--input", points_csv, "--output", output, "--snapshot", snapshot)
+    assert run(tiny_bundle, *words) == 0
+    before = output.read_bytes(), snapshot.read_bytes()
+    with output.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert run(tiny_bundle, *words, "--force") == 1
+    assert "is being written by another run" in capsys.readouterr().err
+    assert (output.read_bytes(), snapshot.read_bytes()) == before
+    assert run(tiny_bundle, *words, "--force") == 0
+
+
 def test_a_link_to_a_snapshot_is_the_same_snapshot(
     tiny_bundle: Path, points_csv: Path, tmp_path: Path, capsys: Text
 ) -> None:

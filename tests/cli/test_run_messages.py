@@ -84,6 +84,19 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+def test_a_refused_row_is_named_by_its_topic_and_not_by_a_line(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SCRIPT.append(Message("house/a", b"hello", 0.0, True))
+    SCRIPT.append(Message("house/b", b'{"ts": "soon", "value": 1}', 0.0))
+    assert run(range(3)) == 0
+    error = capsys.readouterr().err
+    assert "edgefold: row 1: house/a: its value is 'hello', not a number; skipped" in error
+    assert "edgefold: row 2: house/b: its time is 'soon'" in error
+    assert "no sensor     2 rows belong to none" in error
+    assert "line" not in error.replace("lines/s", "").replace("5 lines in", "")
+
+
 def n_written(folder: Path) -> int:
     """The number of rows in the output; fails if one is missing, or stands twice."""
     times = [line.split(",")[1] for line in (folder / "out.csv").read_text().splitlines()[1:]]

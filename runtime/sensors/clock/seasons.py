@@ -166,7 +166,7 @@ class Seasons:
         Returns:
             A note for the user about a new season; empty if it did not change.
         """
-        before = self.season
+        before, is_guess = self.season, True
         if not 1 / OTHER_PACE < pace / self._pace < OTHER_PACE:
             if not math.isnan(self._pace):
                 self._forget()
@@ -181,12 +181,14 @@ class Seasons:
             self._next_look = next(later, (self._n_held // LOOK_EVERY + 1) * LOOK_EVERY)
             self._pace = pace
             self._turn_to(self._look(mean_pace, newest), newest)
+            is_guess = False
         if self.season == before:
             return ""
         if not self.season.length:
             return "no season any more"
         name = f", a {self.season.name}" if self.season.name else ""
-        return f"season of {self.season.length} slots{name}"
+        guess = " (by the calendar, until the values show one)" if is_guess else ""
+        return f"season of {self.season.length} slots{name}{guess}"
 
     def _forget(self) -> None:
         """Forget the season and all values, which came at another pace."""

@@ -13,7 +13,7 @@ from edgefold.runtime.sources.mqtt_feed import MqttFeed
 
 pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 
-from edgefold.runtime.brokers.mqtt_connection import mqtt_address
+from edgefold.runtime.brokers.mqtt_connection import loss, mqtt_address
 
 
 class FakeClient:
@@ -109,3 +109,31 @@ def test_a_session_that_ends_and_a_topic_without_acknowledgements_are_reported()
     assert feed.take(0.0) is None
     assert len(told) == 3
     assert "1 day" in told[1] and "quality of service 0" in told[2]
+
+
+def test_messages_that_come_at_the_same_time_get_times_of_their_own(
+    feed: MqttFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter((100.0, 100.0, 99.9995, 100.5, 50.0, 50.0))
+    monkeypatch.setattr("edgefold.runtime.sources.mqtt_feed.time.time", lambda: next(times))
+    connections, received = Connections(feed), []
+    for packet in range(1, 7):
+        connections.send(packet)
+        message = feed.take(1.0)
+        assert message is not None
+        received.append(message.received)
+    rounded = [round(1e6 * time_s) for time_s in received]
+    first, rest = rounded[:4], rounded[4:]
+    assert first == sorted({*first}) and rest == sorted({*rest})
+    assert received[3] == 100.5
+    assert received[4] == 50.0  # a clock that was set back is no burst
+
+
+def test_a_connection_that_breaks_has_no_reason_of_the_broker() -> None:
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.reasoncodes import ReasonCode
+
+    assert loss(ReasonCode(PacketTypes.DISCONNECT, "Unspecified error")).startswith("is away")
+    assert loss(ReasonCode(PacketTypes.DISCONNECT, "Server shutting down")) == (
+        "closed the connection: Server shutting down"
+    )

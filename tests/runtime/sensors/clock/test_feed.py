@@ -64,6 +64,18 @@ def test_a_row_that_is_not_kept_changes_nothing() -> None:
         np.testing.assert_array_equal(array, other.arrays()[name])
 
 
+def test_a_season_of_the_calendar_is_said_to_be_a_guess_until_values_show_one() -> None:
+    feed, values, notes = SensorFeed(1440), np.tile([0.0, 1, 5, 2, 3, 1, 0, 0], 20), list[str]()
+    for n, value in enumerate(values):
+        feed.rows(1_700_000_000 + HOUR * n, float(value), True)
+        feed.commit()
+        notes += feed.notes
+    first, *others = notes
+    assert first.startswith("season of 24 slots, a day (by the calendar")
+    assert others[0] == "season of 8 slots"
+    assert not any("by the calendar" in note for note in others)
+
+
 def test_notes_tell_of_gaps_paces_and_seasons_once() -> None:
     feed = feed_of(0)
     values, notes = np.tile([0.0, 1, 5, 2, 3, 1, 0, 0], 20), list[str]()
