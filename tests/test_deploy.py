@@ -60,6 +60,29 @@ def test_systemd_knows_every_key_of_the_units(tmp_path: Path) -> None:
     assert (done.returncode, complaints) == (0, [])
 
 
+def test_systemd_knows_every_key_of_the_drop_in_for_a_serial_line(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    page = (ROOT / "docs" / "serial.md").read_text()
+    drop_in = (
+        page.partition("```\n[Service]\n")[2].partition("```")[0].replace(PROGRAM, "/bin/true")
+    )
+    assert "DeviceAllow=char-ttyUSB r" in drop_in
+    for unit in UNITS:
+        (tmp_path / unit).write_text((DEPLOY / unit).read_text().replace(PROGRAM, "/bin/true"))
+    (tmp_path / f"{SENSORS}.d").mkdir()
+    (tmp_path / f"{SENSORS}.d" / "override.conf").write_text(f"[Service]\n{drop_in}")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", SENSORS.replace("@", "@s")],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    complaints = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
+    assert (done.returncode, complaints) == (0, [])
+
+
 @pytest.mark.parametrize(("unit", "command"), [c for c in commands() if PROGRAM in c[1]])
 def test_the_units_commands_parse(unit: str, command: str) -> None:
     program, *argv = shlex.split(command.replace("%i", "sensor"))

@@ -48,6 +48,7 @@ EXAMPLES = (
     "      --snapshot state.npz --every 100",
     "edgefold run sensors --input mqtt://broker.local/home/+/temperature --snapshot state.npz \\\n"
     "      --output forecasts.csv --alarms alarms.csv",
+    "edgefold run sensors --input /dev/ttyUSB0 --baud 115200 --output forecasts.csv",
     "sensor-reader | edgefold run bundles/sensor --input - --output -",
     "edgefold run bundles/sensor --input house.csv --value roof,cellar,attic \\\n"
     "      --output house-predictions.csv --rotate day --snapshot house.npz",
@@ -157,7 +158,6 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
         take_candidate_that_took_over(args)
     manifest = load_manifest(args.bundle, False)
     is_general = isinstance(manifest.prediction, SensorForecast)
-    is_message = bool(prefix_of(args.input))
     watchers = Watchers()
     stop: Callable[[], bool] = signal_stop
     retirement = None
@@ -166,7 +166,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
 
         stop = retirement = Retirement(signal_stop, args.sync)
         watchers.add(retirement)
-    of_source = source_options(args, stop, is_general, watchers.idle)
+    of_source = source_options(args, stop, is_general, watchers.idle, manifest.task)
     page = page_of(args)
     with ExitStack() as opened:
         service = opened.enter_context(ServiceManager(os.environ))  # it may wait long for rows
@@ -181,7 +181,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
             return opened.enter_context(closing(open_row_source(args.input, of_source)))
 
         source, table = None, None
-        if is_general and not is_message:  # the input shows how many sensors need slots
+        if is_general and not args.gives_messages:  # the input shows how many sensors need slots
             source = open_source()
             try:
                 table, n_streams = _find_table(args, manifest, source)
@@ -356,7 +356,7 @@ def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter], bundle: Pa
             f"{bundle} is the general model of sensors, whose alarms have a stated rate; give "
             "--false-alarms instead of --anomaly-z."
         )
-    if prefix_of(args.input) or (args.rotate and args.rotate.by_day):
+    if args.gives_messages or (args.rotate and args.rotate.by_day):
         first.require_dates()
     for adapter in adapters:
         assert isinstance(adapter, SensorRows)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from edgefold.cli.options.flags import options_of
 from edgefold.cli.terminal import StatusLine, printable, say
+from edgefold.runtime.rows.row_format import FormatOptions, kept_format
 from edgefold.runtime.sources.message_rows import COLUMNS, MessageKeys
-from edgefold.runtime.sources.row_source import SourceOptions, prefix_of
+from edgefold.runtime.sources.row_source import SourceOptions, gives_messages, prefix_of
 
 EVERY, EVERY_WITH_JOURNAL = 100, 1000
 """Lines per snapshot where the user names no number."""
 MOST_SENSORS = 64
 """Number of sensors of messages for which there is room, unless --streams names another."""
+MOST_OF_A_BOARD = 16
+"""The same for a serial line."""
 
 
 def source_options(
@@ -21,27 +26,30 @@ def source_options(
     stop: Callable[[], bool],
     of_sensors: bool,
     idle: Callable[[], None],
+    task: Mapping[str, Any],
 ) -> SourceOptions:
     """Return what the source must know; of messages for the general model, name their columns.
 
-    `args` is changed: --time and --value then name keys of messages, and the rows that are made of
-    messages have the columns series, time and value.
+    `args` is changed: `gives_messages` is set; --time and --value then name keys of messages, and
+    the rows that are made of messages have the columns series, time and value.
 
     Args:
         args: The options of the command.
         stop: Function that returns whether to stop.
         of_sensors: Whether the bundle is the general model of sensors.
         idle: Function that is called while the source waits for rows.
+        task: The description of the bundle's task.
     """
     keys = MessageKeys(args.time, tuple(args.value or ()), tuple(args.sequence or ()))
-    is_message = bool(prefix_of(args.input))
+    is_message, columns = bool(prefix_of(args.input)), tuple(args.columns or args.value or ())
     if args.sequence and (not is_message or len(args.sequence) > 2):
         args.usage_error(
             "argument --sequence: it names one or two keys in the messages of a broker"
         )
-    if is_message and of_sensors:
+    args.gives_messages = gives_messages(args.input, args.baud)  # once: a device may go away
+    if of_sensors and args.gives_messages:
         args.stream, args.time, args.value = COLUMNS[0], None, None
-        args.streams = args.streams or MOST_SENSORS
+        args.streams = args.streams or (MOST_SENSORS if is_message else MOST_OF_A_BOARD)
     args.every = args.every or (EVERY_WITH_JOURNAL if is_message and args.snapshot else EVERY)
     return SourceOptions(
         stop,
@@ -54,6 +62,9 @@ def source_options(
         tell,
         idle,
         args.retire,
+        args.baud,
+        columns,
+        kept_format(task, options_of(FormatOptions, args).given),
     )
 
 

@@ -39,7 +39,15 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         required=True,
         metavar="FILE|URL",
-        help="rows to read, CSV or JSON lines; - is stdin; mqtt://HOST/TOPIC receives messages",
+        help="rows to read, CSV or JSON lines; - is stdin; mqtt://HOST/TOPIC receives messages; "
+        "/dev/ttyUSB0 is a serial line (docs/serial.md)",
+    )
+    rows.add_argument(
+        "--baud",
+        type=positive,
+        metavar="N",
+        help="speed of a serial line, with 8 data bits and no parity; without it the line keeps "
+        "its own. With it, a device that is not there yet is waited for",
     )
     rows.add_argument(
         "--time",

@@ -102,6 +102,19 @@ def open_source(path: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
+class RefusedLine(bytes):
+    """Stands for a line that its source cannot use; it becomes a `BadRow` with this reason."""
+
+    reason: str
+
+    @classmethod
+    def because(cls, reason: str) -> RefusedLine:
+        """Return the line that stands for one which is refused for this reason."""
+        line = cls(b"\n")
+        line.reason = reason
+        return line
+
+
 class LineSource(Protocol):
     """Describes any object that gives lines of bytes, as a binary file does."""
 
@@ -187,6 +200,9 @@ class CsvRows:
         is_first = not self._n_before
         while raw := self._read():
             self._line += 1
+            if isinstance(raw, RefusedLine):
+                yield self._line, BadLineError(raw.reason)
+                continue
             is_cut = len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n")
             if is_first:
                 if self.layout is None:

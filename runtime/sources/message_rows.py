@@ -57,7 +57,6 @@ class MessageRows:
     Args:
         keys: The names of keys.
         of_sensors: Whether each number is a row of a sensor, for the general model.
-
         tell: Function that gets a sentence for the user if keys that are named do not come.
 
     Attributes:
@@ -72,6 +71,8 @@ class MessageRows:
     ):
         self._keys, self._of_sensors, self._tell = keys, of_sensors, tell
         named = (*([keys.time] if keys.time not in (None, RECEIVED) else ()), *keys.values)
+        # The number under such a key is of the sensor that the topic names.
+        self._unnamed = keys.values[:1] if len(keys.values) == 1 else ("value",) * (not keys.values)
         self._missed = dict.fromkeys(named, 0)  # messages without a key, until it comes once
         self.n_without_value = 0
 
@@ -80,21 +81,26 @@ class MessageRows:
 
         A payload that cannot be read gives one line, which is refused with a reason later.
         """
-        row = _object(message.payload)
+        row = object_of(message.payload)
         if not self._of_sensors:
             return [_joined(message, row)]
         if row is None:
             text = " ".join(message.payload.decode(errors="replace").split())
-            return [_line(message.topic, _iso(message.received), text[:200])]
+            return [_line(message.topic, iso(message.received), text[:200])]
+        return self._lines_of(row, message)
+
+    def _lines_of(self, row: Mapping[str, Any], message: Message) -> list[bytes]:
+        """Return a line for each number of a message's object."""
         if self._missed:
             self._look_for_keys(row, message.topic)
         time = self._time(row, message)
-        lines = [
-            _line(f"{message.topic}/{key}" if key else message.topic, time, value)
-            for key, value in self._values(row)
-        ]
+        lines = [_line(self._series(message, key), time, value) for key, value in self._values(row)]
         self.n_without_value += not lines
         return lines
+
+    def _series(self, message: Message, key: str) -> str:
+        """Return the name of the sensor of which the number under a key is."""
+        return message.topic if key in self._unnamed else f"{message.topic}/{key}"
 
     def _look_for_keys(self, row: Mapping[str, Any], topic: str) -> None:
         """Report a named key that the first `MANY` messages do not hold; it may be misspelled."""
@@ -105,46 +111,48 @@ class MessageRows:
             self._missed[key] += 1
             if self._missed[key] == MANY:
                 keys = ", ".join(list(row)[:LISTED])
-                self._tell(f"{MANY} messages held no key {key}; the last, of {topic}, holds {keys}")
+                of = f", of {topic}," * bool(topic)
+                self._tell(f"{MANY} messages held no key {key}; the last{of} holds {keys}")
 
     def sequence(self, message: Message) -> tuple[float, ...]:
         """Return the numbers that identify a message among those of its topic; () without them."""
         if not self._keys.sequence:
             return ()
-        row = _object(message.payload) or {}
+        row = object_of(message.payload) or {}
         found = [_found(row, key) for key in self._keys.sequence]
         return tuple(found) if all(map(_is_number, found)) else ()
 
     def _time(self, row: Mapping[str, Any], message: Message) -> str:
         wanted = self._keys.time
         if wanted == RECEIVED:
-            return _iso(message.received)
+            return iso(message.received)
         if wanted is not None:
             return _time_text(_found(row, wanted))
         by_name = {key.lower(): key for key in row}
         for name in TIME_KEYS:
             if name in by_name and _looks_like_time(name, value := row[by_name[name]]):
                 return _time_text(value)
-        return _iso(message.received)
+        return iso(message.received)
 
     def _values(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield pairs of the part of a sensor's name after the topic, and the value."""
-        values = self._keys.values
-        if values:
-            for key in values:
-                value = _found(row, key)
-                yield key * (len(values) > 1), int(value) if isinstance(value, bool) else value
+        """Yield the keys of the values, and the values."""
+        for key in self._keys.values:
+            value = _found(row, key)
+            yield key, int(value) if isinstance(value, bool) else value
+        if self._keys.values:
             return
-        skipped = {self._keys.time, *self._keys.sequence}
-        if self._keys.time is None:
-            found = [key for key in row if key.lower() in TIME_KEYS]
-            skipped |= {key for key in found if _looks_like_time(key.lower(), row[key])}
-        for key, value in _numbers(row):
-            if key not in skipped:
-                yield "" if key == "value" else key, value
+        skipped = {self._keys.time, *self._keys.sequence, *self._clocks(row)}
+        yield from ((key, value) for key, value in _numbers(row) if key not in skipped)
+
+    def _clocks(self, row: Mapping[str, Any]) -> set[str]:
+        """Return the keys that hold a time; none where the user names the key of times."""
+        if self._keys.time is not None:
+            return set()
+        found = [key for key in row if key.lower() in TIME_KEYS]
+        return {key for key in found if _looks_like_time(key.lower(), row[key])}
 
 
-def _object(payload: bytes) -> dict[str, Any] | None:
+def object_of(payload: bytes) -> dict[str, Any] | None:
     """Return the object of a payload, or None if it holds none."""
     if payload.lstrip()[:1] != b"{":
         return None
@@ -158,7 +166,7 @@ def _object(payload: bytes) -> dict[str, Any] | None:
 def _joined(message: Message, row: dict[str, Any] | None) -> bytes:
     """Return one line with the message's own object, its topic and its time of receipt."""
     own = {"value": message.payload.decode(errors="replace")} if row is None else row
-    whole = {"topic": message.topic, RECEIVED: _iso(message.received), **own}
+    whole = {"topic": message.topic, RECEIVED: iso(message.received), **own}
     return json.dumps(whole).encode() + b"\n"
 
 
@@ -216,11 +224,12 @@ def _time_text(value: Any) -> str:
     size = abs(value)
     for scale, largest in ((1, 1e11), (1e3, 1e14), (1e6, 1e17), (1e9, 1e20)):
         if size < largest:
-            return _iso(value / scale)
+            return iso(value / scale)
     return json.dumps(value)
 
 
-def _iso(seconds: float) -> str:
+def iso(seconds: float) -> str:
+    """Return a time in seconds since 1970 as a date; a number that is beyond all dates as it is."""
     try:
         text = (ZERO + timedelta(seconds=seconds)).isoformat()
     except (OverflowError, ValueError):

@@ -203,6 +203,7 @@ class MessageSource(RowSource):
         if not self._lines:
             self._finish_kept()
         position, n_lines = self._kept
+        n_lines *= self.reads_again  # else the message in work does not come again
         mark = {"position": position, "lines": n_lines, **self._feed.place()}
         if self._journal is not None:
             mark["journal"] = self._journal.identity

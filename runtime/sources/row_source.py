@@ -7,7 +7,9 @@ processed, as a JSON object that a snapshot keeps.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,6 +20,7 @@ from edgefold.runtime.errors import DataError
 from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.rows.csv_reader import BadRow
+from edgefold.runtime.rows.row_format import RowFormat
 from edgefold.runtime.sources.journal import FILE_BYTES
 from edgefold.runtime.sources.message_rows import MessageKeys
 
@@ -32,7 +35,8 @@ SOURCES = {
 
 The prefix "" stands for a file or a pipe.
 """
-
+SERIAL = "edgefold.runtime.sources.serial_feed:open_serial"
+"""Names the function that opens a serial line, which no prefix shows (`is_serial`)."""
 
 SCHEME = re.compile(r"[a-z+]{2,10}:/")
 
@@ -54,6 +58,10 @@ class SourceOptions:
         tell: Function that gets a sentence for the user while the source waits.
         idle: Function that is called several times a second while the source waits for rows.
         retires: Whether a broker sends only what waits already, and no new messages.
+        baud: The speed of a serial line; None keeps its present one, and lets a device show by
+            itself that it is a serial line.
+        columns: Names of the fields in lines of a serial line that brings no header.
+        format: How the fields in lines of a serial line are written.
     """
 
     stop: Callable[[], bool] = lambda: False
@@ -66,6 +74,9 @@ class SourceOptions:
     tell: Callable[[str], None] = lambda sentence: None
     idle: Callable[[], None] = lambda: None
     retires: bool = False
+    baud: int | None = None
+    columns: tuple[str, ...] = ()
+    format: RowFormat = field(default_factory=RowFormat)
 
 
 class RowSource(Protocol):
@@ -209,21 +220,58 @@ def prefix_of(path: str) -> str:
     return max((prefix for prefix in SOURCES if path.startswith(prefix)), key=len)
 
 
+def is_serial(path: str, baud: int | None) -> bool:
+    """Return whether an input is a serial line: a speed is given, or the device is a terminal's.
+
+    A device that cannot be opened counts as one; opening it as such reports why it cannot.
+    """
+    if prefix_of(path) or path == "-":
+        return False
+    if baud is not None:
+        return True
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+    except OSError:
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return True
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
+
+
+def gives_messages(path: str, baud: int | None) -> bool:
+    """Return whether the rows of an input are made of messages, or of a serial line's lines."""
+    return bool(prefix_of(path)) or is_serial(path, baud)
+
+
 def open_row_source(path: str, options: SourceOptions | None = None) -> RowSource:
     """Open an input with the source that the beginning of its name selects.
 
     Args:
-        path: A file, "-" for standard input, or a name with one of the prefixes of `SOURCES`.
+        path: A file or a device, "-" for standard input, or a name with one of the prefixes of
+            `SOURCES`.
         options: What the source may need to know of the loop; None for the defaults.
 
     Raises:
         DataError: The input cannot be opened.
     """
+    options = options or SourceOptions()
     prefix = prefix_of(path)
+    if options.baud is not None and (prefix or path == "-"):
+        raise DataError(
+            f"--baud is of a serial line, and {path} is none; name its device with --input, such "
+            "as /dev/ttyUSB0."
+        )
     if not prefix and SCHEME.match(path) and not Path(path).exists():
         raise DataError(
             f"{path} is no file, and an address begins with {', '.join(filter(None, SOURCES))}."
         )
-    module, _, name = SOURCES[prefix].partition(":")
-    source: RowSource = getattr(import_module(module), name)(path, options or SourceOptions())
+    opens = SERIAL if is_serial(path, options.baud) else SOURCES[prefix]
+    module, _, name = opens.partition(":")
+    source: RowSource = getattr(import_module(module), name)(path, options)
     return source

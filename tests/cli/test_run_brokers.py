@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import pytest
 
 from edgefold.cli.main import main
 from tests.brokers import LIMIT_S, Broker, free_port, mosquitto, nats_server, until
+from tests.loop_process import LoopProcess
 
 pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytest.importorskip("nats", reason="nats-py is not installed")
@@ -49,35 +47,6 @@ def publish(broker: Broker, messages: Iterable[Row]) -> None:
         assert info.is_published()
     client.disconnect()
     client.loop_stop()
-
-
-class Loop:
-    """A run in a process of its own."""
-
-    def __init__(self, folder: Path, url: str, *options: str):
-        self.output = folder / "out.csv"
-        words = [sys.executable, "-m", "edgefold.cli.main", "run", "sensors", "--input", url]
-        words += ["--output", str(self.output), "--snapshot", str(folder / "state.npz"), *options]
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._errors = (folder / "errors").open("ab")
-        self.process = subprocess.Popen(words, stderr=self._errors, env=environment)
-        self.errors = folder / "errors"
-
-    def wait_for(self, n_rows: int) -> None:
-        def is_there() -> bool:
-            assert self.process.poll() is None, self.errors.read_text()
-            return self.output.exists() and self.output.read_bytes().count(b"\n") > n_rows
-
-        until(is_there, f"{n_rows} rows of output")
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        code = self.process.wait(LIMIT_S)
-        self._errors.close()
-        return code
 
 
 def by_sensor(output: Path) -> dict[str, list[str]]:
@@ -117,13 +86,13 @@ def test_rows_of_mqtt_are_learned_as_those_of_a_file_whoever_is_killed(tmp_path:
     messages = rows(0, 120)
     with mosquitto(tmp_path, "log_type all") as broker:
         url = f"mqtt://127.0.0.1:{broker.port}/plant/#"
-        first = Loop(tmp_path, url, "--every", "20")
+        first = LoopProcess(tmp_path, url, "--every", "20")
         subscribed(tmp_path)
         publish(broker, messages[:50])
         first.wait_for(50)
         first.end(signal.SIGKILL)
         publish(broker, messages[50:90])  # while the loop is away
-        second = Loop(tmp_path, url, "--every", "20")
+        second = LoopProcess(tmp_path, url, "--every", "20")
         second.wait_for(90)
         broker.stop()
         broker.start()
@@ -141,7 +110,7 @@ def test_a_message_that_comes_again_is_known_by_its_numbers(tmp_path: Path) -> N
     restarted = {"boot": 2, "n": 0, "time": 2e8 + 30, "value": 1}
     again = [*messages[:20], *messages[5:], ("a", restarted)]
     with mosquitto(tmp_path, "log_type all") as broker:
-        loop = Loop(tmp_path, f"mqtt://127.0.0.1:{broker.port}/a", "--sequence", "boot,n")
+        loop = LoopProcess(tmp_path, f"mqtt://127.0.0.1:{broker.port}/a", "--sequence", "boot,n")
         subscribed(tmp_path)
         publish(broker, again)
         loop.wait_for(31)
@@ -169,11 +138,11 @@ def test_rows_of_jetstream_are_learned_as_those_of_a_file_whoever_is_killed(
     with nats_server(tmp_path) as server:
         asyncio.run(fill(messages[:50]))
         url = f"nats://127.0.0.1:{server.port}/plant.>"
-        first = Loop(tmp_path, url, "--every", "20")
+        first = LoopProcess(tmp_path, url, "--every", "20")
         first.wait_for(50)
         first.end(signal.SIGKILL)
         asyncio.run(fill(messages[50:90]))
-        second = Loop(tmp_path, url, "--every", "20")
+        second = LoopProcess(tmp_path, url, "--every", "20")
         second.wait_for(90)
         server.kill()
         server.start()
@@ -210,7 +179,7 @@ def test_a_subject_without_a_log_ends_the_run(
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    loop = Loop(tmp_path, f"mqtt://127.0.0.1:{free_port()}/a")
+    loop = LoopProcess(tmp_path, f"mqtt://127.0.0.1:{free_port()}/a")
     until(lambda: "cannot be reached" in loop.errors.read_text(), "a line on the broker")
     assert loop.end() == 0
     assert "Connection refused" in loop.errors.read_text()
@@ -319,12 +288,12 @@ def test_an_unknown_kind_of_address_is_refused(capsys: pytest.CaptureFixture[str
 def test_topics_of_an_earlier_command_are_left(tmp_path: Path) -> None:
     with mosquitto(tmp_path, "log_type all") as broker:
         url = f"mqtt://127.0.0.1:{broker.port}"
-        first = Loop(tmp_path, f"{url}/old/#")
+        first = LoopProcess(tmp_path, f"{url}/old/#")
         subscribed(tmp_path)
         publish(broker, [("old/a", {"time": 2e8, "value": 1})])
         first.wait_for(1)
         assert first.end() == 0
-        second = Loop(tmp_path, f"{url}/new/#")
+        second = LoopProcess(tmp_path, f"{url}/new/#")
         until(lambda: "new/#" in (tmp_path / "mosquitto.log").read_text(), "the new topic")
         log = tmp_path / "mosquitto.log"
         until(lambda: "UNSUBACK" in log.read_text(), "the end of the old topic")
@@ -339,16 +308,16 @@ def test_a_retired_loop_learns_what_waits_and_leaves_nothing_in_the_broker(tmp_p
     messages = rows(0, 60)
     with mosquitto(tmp_path, "log_type all") as broker:
         url = f"mqtt://127.0.0.1:{broker.port}/plant/#"
-        first = Loop(tmp_path, url)
+        first = LoopProcess(tmp_path, url)
         subscribed(tmp_path)
         publish(broker, messages[:30])
         first.wait_for(30)
         assert first.end() == 0
         publish(broker, messages[30:])
-        last = Loop(tmp_path, url, "--retire")
-        assert last.wait() == 0
+        last = LoopProcess(tmp_path, url, "--retire")
+        assert last.process.wait(LIMIT_S) == 0
         publish(broker, rows(60, 70))  # nobody waits for these
-        again = Loop(tmp_path, url)
+        again = LoopProcess(tmp_path, url)
         until(lambda: "has forgotten the session" in last.errors.read_text(), "a new session")
         assert again.end() == 0
     assert by_sensor(tmp_path / "out.csv") == expected(tmp_path, messages)
