@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 from tests.brokers import LIMIT_S, until
 
@@ -19,6 +20,7 @@ class LoopProcess:
         source: The input.
         options: Further options.
         bundle: The bundle, by default the general model of sensors.
+        stdin: What standard input is.
         environment: Further variables of the environment.
 
     Attributes:
@@ -32,6 +34,7 @@ class LoopProcess:
         source: str,
         *options: str,
         bundle: Path | str = "sensors",
+        stdin: IO[bytes] | None = None,
         **environment: str,
     ):
         self.output, self.errors = folder / "out.csv", folder / "errors"
@@ -39,7 +42,10 @@ class LoopProcess:
         words += ["--output", str(self.output), "--snapshot", str(folder / "state.npz"), *options]
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                words, stderr=errors, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}
+                words,
+                stdin=stdin,
+                stderr=errors,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
             )
 
     def wait_for(self, n_rows: int) -> None:

@@ -99,6 +99,17 @@ def test_a_small_group_is_acknowledged_after_a_time(tmp_path: Path) -> None:
     assert 0 < feed.n_acknowledged < 9
 
 
+def test_a_message_in_work_leaves_no_mark_where_nothing_comes_again() -> None:
+    keys = MessageKeys(values=("n", "value"))
+    source, _ = source_of(None, [message(1)], keys)
+    source._open()
+    source.readline(65536)
+    source.keep()
+    later, _ = source_of(None, [message(2)], keys)
+    later.resume(source.mark())
+    assert values_of(later) == [2, 2]
+
+
 def test_what_a_snapshot_does_not_know_comes_again_from_the_journal(tmp_path: Path) -> None:
     source, _ = source_of(tmp_path / "j", [message(n) for n in range(1, 31)], group=10)
     source._open()
