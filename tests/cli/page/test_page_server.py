@@ -220,8 +220,11 @@ def test_a_run_serves_its_page_from_the_first_moment_to_the_last(tmp_path: Path)
             while len(rows) < 30:
                 rows += events.until("changes", "detail")["detail"]["rows"]
             assert rows[-1][2] == 24 and rows[-1][4] < rows[-1][5] < rows[-1][6] < rows[-1][7]
-            while not (status := events.until("status"))["sensor"]:
-                pass
+            status = events.until("status")
+            while (
+                not status["sensor"] or status["loop"]["rows"] < 30
+            ):  # rows are shown as they come
+                status = events.until("status")
             assert status["loop"]["rows"] == 30 and status["sensor"]["pace"] == 60
             assert status["latency"]["p50_s"] > 0 and status["waits_s"] is not None
             loop.process.terminate()
