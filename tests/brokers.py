@@ -3,73 +3,75 @@
 from __future__ import annotations
 
 import getpass
-import os
-import shutil
-import socket
-import subprocess
-import time
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-LIMIT_S = 120.0
-"""A condition that does not come true within this time is a failure, on a loaded machine too."""
+from attack.brokers.servers import (
+    LIMIT_S,
+    Server,
+    ServerError,
+    find_program,
+    free_port,
+    listens,
+    wait_for,
+)
+
+__all__ = [
+    "LIMIT_S",
+    "Broker",
+    "free_port",
+    "listens",
+    "mosquitto",
+    "nats_server",
+    "program",
+    "until",
+]
 
 
 def program(name: str) -> str:
     """The path of a program; skips the test where it is not installed."""
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    found = find_program(name)
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
 
 
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until a condition is true."""
-    end_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end_s, f"{what} did not come true in {LIMIT_S:g} s"
-        time.sleep(0.01)
+    try:
+        wait_for(condition, what)
+    except ServerError as error:
+        raise AssertionError(str(error)) from None
 
 
-def listens(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-class Broker:
+class Broker(Server):
     """A broker that can be killed and started again on the same port and the same files."""
 
     def __init__(self, command: Sequence[str], port: int, log: Path):
-        self._command, self.port, self._log = command, port, log
+        super().__init__(log.parent, log.name)
+        self._words, self._own_port = command, port
         self.start()
 
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+    def _command(self) -> Sequence[str]:
+        return self._words
 
-        def is_up() -> bool:
-            assert self._process.poll() is None, self._log.read_text()[-2000:]
-            return listens(self.port)
+    def _find_port(self) -> int:
+        return self._own_port
 
-        until(is_up, f"{self._command[0]} listening")
+    def end(self, number: signal.Signals) -> None:
+        super().end(number)
+        self.port = self._own_port  # it comes back there
 
     def stop(self) -> None:
         """End it in the ordinary way, so that it keeps what it has."""
-        self._process.terminate()
-        self._process.wait(LIMIT_S)
+        self.end(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(LIMIT_S)
+        self.end(signal.SIGKILL)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Start real brokers on loopback, kill them, and start them again with the files that they left.
 
-Ports are the kernel's choice and may change with each start, since clients know only a proxy.
+Ports are the kernel's choice. Those of the schedules' servers may change with each start, since
+their clients know only a proxy; `tests/brokers.py` starts its brokers here too, each on one port.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ServerError(RuntimeError):
 
 def missing() -> str:
     """Return what the schedules need and this machine lacks; empty if it lacks nothing."""
-    programs = [name for name in PROGRAMS.values() if shutil.which(name, path=PLACES) is None]
+    programs = [name for name in PROGRAMS.values() if find_program(name) is None]
     packages = [name for name in PACKAGES.values() if find_spec(name) is None]
     return ", ".join([*programs, *(f"the Python package {name}" for name in packages)])
 
@@ -53,19 +54,38 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(PAUSE_S)
 
 
+def find_program(name: str) -> str | None:
+    """Return the path of a program, also where only root has its folder in PATH; None without."""
+    return shutil.which(name, path=PLACES)
+
+
+def free_port() -> int:
+    """Return a port of loopback on which nobody listens now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Return whether somebody listens on a port of loopback."""
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Server:
     """Runs one server at a time with the files of one folder.
 
     Args:
         folder: The folder of its configuration, its log and its data.
+        log: The name of its log.
 
     Attributes:
         port: The port on which it listens; 0 while it does not run.
     """
 
-    def __init__(self, folder: Path):
-        folder.mkdir(parents=True)
-        self.folder, self.port = folder, 0
+    def __init__(self, folder: Path, log: str = "server.log"):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.log, self.port = folder, folder / log, 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def _command(self) -> Sequence[str]:
@@ -79,7 +99,7 @@ class Server:
     def start(self) -> None:
         """Start the server, and wait until it takes connections."""
         for _ in range(5):  # another process may have taken the port meanwhile
-            with (self.folder / "server.log").open("ab") as log:
+            with self.log.open("ab") as log:
                 process = subprocess.Popen(
                     self._command(),
                     stdin=subprocess.DEVNULL,
@@ -91,7 +111,7 @@ class Server:
             wait_for(lambda: self._has_ended or self._listens(), "a server's port")
             if not self._has_ended:
                 return
-        text = (self.folder / "server.log").read_text(errors="replace")
+        text = self.log.read_text(errors="replace")
         raise ServerError(f"a server does not start: {text[-300:]}")
 
     @property
@@ -100,10 +120,7 @@ class Server:
 
     def _listens(self) -> bool:
         self.port = self._find_port()
-        if not self.port:
-            return False
-        with closing(socket.socket()) as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return bool(self.port) and listens(self.port)
 
     def end(self, number: signal.Signals) -> None:
         """End the server by a signal, SIGKILL or SIGTERM; do nothing if it does not run."""
@@ -135,9 +152,7 @@ class Mosquitto(Server):
         return self.folder / "mosquitto.db"
 
     def _command(self) -> Sequence[str]:
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
+        self._port = free_port()
         lines = (
             f"listener {self._port} 127.0.0.1",
             "allow_anonymous true",
@@ -150,7 +165,7 @@ class Mosquitto(Server):
         )
         config = self.folder / "mosquitto.conf"
         config.write_text("\n".join(lines) + "\n")
-        return [str(shutil.which("mosquitto", path=PLACES)), "-c", str(config)]
+        return [str(find_program("mosquitto")), "-c", str(config)]
 
     def _find_port(self) -> int:
         return self._port
@@ -182,7 +197,7 @@ class JetStream(Server):
             f'jetstream {{ store_dir: "{self.folder}", max_memory_store: 64MB, '
             "max_file_store: 1GB }\n"
         )
-        return [str(shutil.which("nats-server", path=PLACES)), "-c", str(config)]
+        return [str(find_program("nats-server")), "-c", str(config)]
 
     def _find_port(self) -> int:
         for path in self.folder.glob("*.ports"):

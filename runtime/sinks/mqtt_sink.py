@@ -15,10 +15,9 @@ from edgefold.runtime.brokers.mqtt_connection import (
     reason_of_failure,
     refusal,
 )
-from edgefold.runtime.errors import DataError
 from edgefold.runtime.sinks.acknowledged_sink import AcknowledgedSink
 from edgefold.runtime.sinks.row_sink import SinkOptions
-from edgefold.runtime.sinks.topic_rows import TopicRow, safe_topic
+from edgefold.runtime.sinks.topic_rows import TopicRow, require_topic, safe_topic
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -31,8 +30,7 @@ def open_mqtt(path: str, options: SinkOptions) -> MqttSink:
         DataError: The address is not usable, or paho-mqtt is missing.
     """
     address = mqtt_address(path, ("retain",))
-    if len(address.topics) != 1 or set("+#") & set(address.topics[0]):
-        raise DataError(f"{address}: rows are published under one topic without + and #.")
+    require_topic(address, "+#")
     return MqttSink(address, options)
 
 

@@ -18,7 +18,7 @@ from edgefold.runtime.brokers.nats_connection import connect, nats_address, opti
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.sinks.acknowledged_sink import AcknowledgedSink
 from edgefold.runtime.sinks.row_sink import SinkOptions
-from edgefold.runtime.sinks.topic_rows import TopicRow, safe_topic
+from edgefold.runtime.sinks.topic_rows import TopicRow, require_topic, safe_topic
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -36,8 +36,7 @@ def open_nats(path: str, options: SinkOptions) -> NatsSink:
         DataError: The address is not usable, or nats-py is missing.
     """
     address = nats_address(path)
-    if len(address.topics) != 1 or set("*>") & set(address.topics[0]):
-        raise DataError(f"{address}: rows are published under one subject without * and >.")
+    require_topic(address, "*>")
     return NatsSink(address, options)
 
 

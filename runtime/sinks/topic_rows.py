@@ -13,9 +13,21 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from edgefold.runtime.brokers.broker_address import BrokerAddress
+from edgefold.runtime.errors import DataError
+
 NAMES = ("series", "stream")
 KEYS = ("line", "time", "event")
 TEXTS = {*NAMES, "time", "event"}
+
+
+def require_topic(address: BrokerAddress, wildcards: str) -> None:
+    """Raise DataError unless an address names one topic or subject without these signs."""
+    if len(address.topics) != 1 or set(wildcards) & set(address.topics[0]):
+        signs = " and ".join(wildcards)
+        raise DataError(
+            f"{address}: rows are published under one topic or subject without {signs}."
+        )
 
 
 class TopicRow(NamedTuple):

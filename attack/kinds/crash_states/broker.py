@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefold.runtime.sources import broker_source
-from edgefold.runtime.sources.message import Message
+from edgefold.runtime.sources.message import Message, MessageFeed
 from edgefold.runtime.sources.message_source import MessageSource
 
 TAKE_S = 0.01
@@ -42,7 +42,7 @@ class Script:
     is_log: bool = False
 
 
-class PlayedFeed:
+class PlayedFeed(MessageFeed):
     """Receives the messages of a script, in place of `MqttFeed`.
 
     Args:
@@ -142,7 +142,7 @@ class PlayedLog(PlayedFeed):
 def play_broker(script: Script, note_acknowledged: Callable[[int], None]) -> None:
     """Let the next source of this process receive from a broker that plays a script."""
 
-    def feed(address: Any, client_id: str, is_kept: bool, window: int, tell: Any) -> PlayedFeed:
+    def feed(address: Any, client_id: str, is_kept: bool, window: int, *_: Any) -> PlayedFeed:
         return PlayedFeed(script, note_acknowledged, window)
 
     def log(address: Any, tell: Any) -> PlayedLog:

@@ -116,5 +116,5 @@ def test_rows_are_published_under_one_topic_of_mqtt(path: str) -> None:
 @pytest.mark.parametrize("path", ["nats://h/a.>", "nats://h/a,b"])
 def test_rows_are_published_under_one_subject_of_nats(path: str) -> None:
     pytest.importorskip("nats", reason="nats-py is not installed")
-    with pytest.raises(DataError, match="one subject"):
+    with pytest.raises(DataError, match="one topic or subject"):
         open_nats(path, SinkOptions())
