@@ -8,9 +8,9 @@ A model of the filtering kind has one step instead: x in, prediction out. A line
 several sensors, each with its own state (`edgefold.runtime.loop.streams`).
 
 The snapshot holds the sensors' states and histories, the input's layout and position, the output's
-length and the counters, in one file that is replaced as a whole (module `loop_snapshot`).
-If the loop is stopped or killed at any moment, the same command continues it and gives the same
-output. The module `cli.commands.run` reads the arguments and prints.
+length and the counters, in one file that is replaced as a whole (modules `kept_loop` and
+`loop_snapshot`). If the loop is stopped or killed at any moment, the same command continues it and
+gives the same output. The module `cli.commands.run` reads the arguments and prints.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from edgefold.runtime.errors import DataError, EdgefoldError, OutputError, PaceError
+from edgefold.runtime.errors import DataError, EdgefoldError, PaceError
 from edgefold.runtime.loop.alarm import AlarmLines
 from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.counters import Counters
-from edgefold.runtime.loop.known_rows import LIMIT_S, KnownRows
+from edgefold.runtime.loop.kept_loop import KeptLoop
+from edgefold.runtime.loop.known_rows import KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
-from edgefold.runtime.loop.record import LoopRecord
 from edgefold.runtime.loop.streams import LoopStream, LoopStreams
 from edgefold.runtime.loop.watcher import LoopWatcher, Refusal, WatchedRow, Watchers
-from edgefold.runtime.rows.csv_columns import Columns, Layout, Row
+from edgefold.runtime.rows.csv_columns import Columns, Row
 from edgefold.runtime.rows.csv_reader import BadRow, MissingRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
-from edgefold.runtime.sinks.output_file import OutputFile, explain_existing
+from edgefold.runtime.sinks.output_file import OutputFile
 from edgefold.runtime.sinks.row_sink import RowSink
 from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.stream import Stream
@@ -86,13 +85,10 @@ class PredictionLoop:
             other columns raises BundleError.
 
     Attributes:
-        unassigned: Counts of lines that belong to no sensor; a single sensor counts them itself.
         n_without_slot: Number of rows of this run that were refused because their sensor was new
             and there was no memory (slot) for one more.
         full: For each sensor whose state is full, by name: the first line of this run that was not
             learned.
-        resumed: Whether rows were processed before this run.
-        known: Finds the rows that were learned before.
     """
 
     def __init__(
@@ -110,40 +106,53 @@ class PredictionLoop:
     ):
         self._source, self._output, self._options = source, output, options
         self._columns = adapters[0].columns if columns is None else columns
-        self._sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
-        self._kept_rows, self._trial_files = kept_rows, trial
+        sensors = LoopStreams(stream, adapters, options.anomaly_z, columns is not None)
         if trial is not None:
-            trial.require_columns(self._sensors.header)
+            trial.require_columns(sensors.header)
         settings = {"anomaly_z": options.anomaly_z, **adapters[0].settings}
-        self._snapshot = LoopSnapshot(snapshot, stream, self._sensors, self._columns, settings)
+        file = LoopSnapshot(snapshot, stream, sensors, self._columns, settings)
         self._alarms = OutputFile(None, option="--alarms") if alarms is None else alarms
-        self._alarm_lines = AlarmLines(self._alarms.is_json, self.sensors.are_named)
-        self._layout: Layout | None = None  # of the input, as the snapshot keeps it
-        self._begun = False
-        self.resumed = False
-        self.known, self._n_connections = KnownRows(), 0
+        self._alarm_lines = AlarmLines(self._alarms.is_json, sensors.are_named)
+        self._kept_rows = kept_rows
+        self._kept = KeptLoop(
+            *(source, output, self._alarms, self._alarm_lines.header, file, sensors),
+            *(kept_rows, trial, lambda: self._watcher.saved()),
+        )
+        self._n_connections = 0
         self._watcher: LoopWatcher = Watchers()
         self._first_bad = ""
         self.n_without_slot, self.full = 0, dict[str, int]()
         self._mid_line = False  # a part of the present line is counted already
-        n_errors = self.sensors.first.columns.n_errors
-        self.unassigned = Counters(squared_error=[0.0] * n_errors)
 
     @property
     def trial(self) -> Trial | None:
         """Return the trial of a candidate; None without one, and once it has taken over."""
-        return self._trial_files.trial if self._trial_files else None
+        return self._kept.trial
 
     @property
     def sensors(self) -> LoopStreams:
         """Return all sensors of the model that speaks, each with its counters."""
-        trial = self.trial
-        return trial.new if trial and trial.is_heard else self._sensors
+        return self._kept.sensors
+
+    @property
+    def unassigned(self) -> Counters:
+        """Return the counts of lines of no sensor; a single sensor counts them itself."""
+        return self._kept.unassigned
+
+    @property
+    def known(self) -> KnownRows:
+        """Return what finds the rows that were learned before."""
+        return self._kept.known
+
+    @property
+    def resumed(self) -> bool:
+        """Return whether rows were processed before this run."""
+        return self._kept.resumed
 
     @property
     def counters(self) -> Counters:
         """Return the counts of all sensors together since the loop's first start."""
-        return self.unassigned.plus(sensor.counters for sensor in self.sensors.all)
+        return self._kept.counters
 
     @property
     def pace_is_known(self) -> bool:
@@ -179,8 +188,7 @@ class PredictionLoop:
             self._run(stop)
 
     def _run(self, stop: Callable[[], bool]) -> None:
-        self._snapshot.require_room()
-        self._resume()
+        self._kept.resume(self._options.force, self._options.next_file)
         source, since = self._source, 0
         for row in self._until(stop):
             if source.n_connections != self._n_connections:  # a broker may send rows again
@@ -193,19 +201,19 @@ class PredictionLoop:
             since = 0 if self._write(row, text) else since + 1
             self._watcher.line()
             if self.trial and self.trial.phase == TAKEN_OVER:
-                self._take_over()
+                self._kept.take_over()
                 since = 0
             if since >= self._options.every or source.wants_snapshot:
-                self._save()
+                self._kept.save()
                 since = 0
             if source.is_live and not source.holds_row:
                 self._output.flush()  # the next row may be long in coming
                 self._alarms.flush()
-        self._save()
+        self._kept.save()
         if stop():
             return
         if self.counters.rows:
-            if self._snapshot.path is not None:
+            if self._kept.is_kept:
                 source.require_in_place()
             return
         if self._first_bad:
@@ -213,7 +221,7 @@ class PredictionLoop:
                 f"{source.name} has no usable row in {self.unassigned.lines:,} lines; the first, "
                 f"{self._first_bad}. Give rows of {self._columns.wish}."
             )
-        if not self._begun:
+        if not self._kept.has_begun:
             raise DataError(
                 f"{source.name} holds a header and no rows yet; nothing was written. Run again "
                 f"when it holds rows of {self._columns.wish}."
@@ -226,7 +234,7 @@ class PredictionLoop:
         """
         source = self._source
         try:
-            for row in source.rows(self._columns, self._layout, self.unassigned.lines):
+            for row in source.rows(self._columns, self._kept.layout, self.unassigned.lines):
                 yield row
                 if stop() and not source.holds_row:
                     return
@@ -261,13 +269,12 @@ class PredictionLoop:
             return ""
         if self.known.skips(name, part.numbers[0]):
             return ""
-        self._begin()
+        self._kept.begin(self._options.force)
         if self._kept_rows is not None:
             self._kept_rows.add(name, part.numbers)
+        own = self._kept.in_service
         trial = self.trial if self.trial and self.trial.is_running else None
-        answer = (
-            trial.learn(self._sensors, name, part) if trial else learned(self._sensors, name, part)
-        )
+        answer = trial.learn(own, name, part) if trial else learned(own, name, part)
         if answer.sensor is None:
             self._refuse_row(name, line, answer.error)
             return ""
@@ -294,7 +301,7 @@ class PredictionLoop:
             if self.sensors.are_named:  # the others go on
                 self._refuse(name, line, str(error), "pace")
                 return
-            self._withdraw()
+            self._kept.withdraw()
             raise DataError(f"{self._source.name}: {error}") from None
         has_slot = self.sensors.find(name) is not None
         self.n_without_slot += not has_slot
@@ -313,7 +320,7 @@ class PredictionLoop:
         reason = self._source.reason(name, reason)
         if self._options.strict:
             if not self._mid_line:  # else the last snapshot stands: it knows whole lines alone
-                self._save()
+                self._kept.save()
             raise DataError(
                 f"{self._source.place(line)}: {reason}. Fix or drop it; everything "
                 "before it is kept."
@@ -334,7 +341,7 @@ class PredictionLoop:
     def _all_counters(self, name: str) -> list[Counters]:
         """Return the counts of this sensor in each model that learns; else `unassigned`."""
         trial = self.trial
-        models = [self._sensors, *([trial.new] if trial and trial.is_running else [])]
+        models = [self._kept.in_service, *([trial.new] if trial and trial.is_running else [])]
         found = [sensor.counters for model in models if (sensor := model.find(name))]
         return found or [self.unassigned]
 
@@ -352,7 +359,7 @@ class PredictionLoop:
             self._output.write(text, day)
             return False
         self._source.require_unchanged()
-        self._output.turn(text, day, self._write_snapshot)
+        self._output.turn(text, day, self._kept.write)
         return True
 
     def _day_of(self, row: Row | BadRow) -> int | None:
@@ -366,113 +373,6 @@ class PredictionLoop:
         """Return which columns were taken by their places, such as "a, b as x1, y1", or ""."""
         names = self._columns.taken_by_place(self._source.layout) if self._source.layout else ()
         return f"{', '.join(names)} as {', '.join(self._columns.defaults)}" if names else ""
-
-    # Beginning, keeping and resuming --------------------------------------------------------------
-
-    def _begin(self) -> None:
-        """Write a first snapshot, then create the output, at the first row that can be read.
-
-        In this order an output never exists without a snapshot: if one is found, it belongs to
-        another run.
-        """
-        if self._begun:
-            return
-        self._write_snapshot(self._output.first_mark)
-        self._output.begin(self.sensors.header, self._options.force)
-        self._alarms.begin(self._alarm_lines.header, self._options.force)
-        self._begun = True
-
-    def _save(self) -> None:
-        """Force the output to the disk, then write a snapshot that fits it."""
-        self._source.require_unchanged()
-        if not self._begun:  # nothing was learned that a later run would miss
-            self._source.kept()
-        elif self._source.layout is not None:  # else no line was read, and the snapshot stands
-            self._write_snapshot(self._output.sync())
-
-    def _withdraw(self) -> None:
-        """Remove the output and the snapshot, so that a new run need not overwrite them.
-
-        This is called when the first rows come at a wrong pace: the output then holds rows without
-        a prediction, and nothing was learned.
-        """
-        self._output.remove()
-        self._alarms.remove()
-        self._snapshot.remove()
-
-    def _write_snapshot(self, output: dict[str, Any]) -> None:
-        if self._snapshot.path is None:
-            return
-        layout = self._source.layout
-        assert layout is not None
-        alarms = (self._alarms.sync() if self._begun else self._alarms.first_mark) or None
-        mark, known = self._source.mark(), self.known.pending
-        trial = None
-        if self._trial_files is not None:
-            trial = self._trial_files.write(layout, self.unassigned, mark)
-        rows = self._kept_rows.mark() if self._kept_rows else None
-        self._snapshot.write(layout, self.unassigned, mark, output, alarms, known, trial, rows)
-        self._source.kept()
-        self._watcher.saved()
-
-    def _resume(self) -> None:
-        """Restore the loop from its snapshot, if there is one and `force` is not set.
-
-        Raises:
-            SnapshotError: The snapshot is damaged, or was made with other settings.
-            OutputError: There is an output without a snapshot, or not the one of the snapshot.
-        """
-        source = self._source
-        if self._options.force or not self._snapshot.exists:
-            for output in (self._output, self._alarms):
-                if output.exists and not self._options.force:
-                    raise OutputError(explain_existing(output.name))
-            for output in (self._output, self._alarms):
-                output.require_free()  # before anything of the former run is replaced
-            if self._options.force:
-                source.start_over()
-            self._begin_trial(None)
-            return
-        record = self._snapshot.restore(source.name)
-        layout = record.layout
-        if layout:
-            self.unassigned.lines = record.counters.lines
-            if self.sensors.are_named:
-                self.unassigned = record.counters
-            source.resume(record.input, self._options.next_file)
-            self._layout = layout
-            times = self.sensors.newest_times
-            again = {name: times[name] for name in record.known if name in times}
-            self.known.expect(again, LIMIT_S if source.is_live else math.inf)
-            if "head" not in record.input and not source.is_live:  # a file after a pipe
-                self.unassigned.lines = int(bool(layout.header))
-                self.known.expect(self.sensors.newest_times, math.inf)
-        self._output.resume(record.output, self.sensors.header, self.counters.rows == 0)
-        is_new = self.counters.rows == 0 or bool(self._alarms.first_mark)  # or a file, not a pipe
-        self._alarms.resume(record.alarms or {}, self._alarm_lines.header, is_new)
-        self._begun, self.resumed = True, layout is not None
-        self._begin_trial(record)
-
-    def _begin_trial(self, record: LoopRecord | None) -> None:
-        """Open the kept rows, and restore the candidate or let it learn them.
-
-        Args:
-            record: The record of the snapshot from which the loop resumes; None without one.
-        """
-        if self._kept_rows is not None:
-            self._kept_rows.open(record.rows if record else None)
-        if self._trial_files is not None:
-            kept = () if self._kept_rows is None else self._kept_rows.rows()
-            self._trial_files.begin(record.trial if record else None, self._source.name, kept)
-
-    def _take_over(self) -> None:
-        """Go on with the candidate alone, and let the snapshot be its own from now on."""
-        assert self._trial_files is not None and self._snapshot.path is not None
-        self._sensors = self._trial_files.trial.new
-        self._snapshot = self._trial_files.of_loop(self._snapshot.path)
-        files, self._trial_files = self._trial_files, None
-        self._save()
-        files.remove()
 
 
 def _watched(row: Row, sensor: LoopStream) -> WatchedRow:
