@@ -59,6 +59,7 @@ class _Dialogue:
 
     def __init__(self, address: BrokerAddress):
         self._address = address
+        self._asked: int | None = 0  # the number of the subscription to the address's topics
         self.properties: Any = None
         self.granted: list[Any] = []
         self.version: str | None = None
@@ -77,7 +78,7 @@ class _Dialogue:
 
         self.properties = properties
         options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        client.subscribe([(topic, options) for topic in self._address.topics])
+        _, self._asked = client.subscribe([(topic, options) for topic in self._address.topics])
         client.subscribe(VERSION, 0)
 
     def failed(self, client: Client, data: Any) -> None:
@@ -90,7 +91,7 @@ class _Dialogue:
     def subscribed(
         self, client: Client, data: Any, mid: int, reasons: Any, properties: Any
     ) -> None:
-        if not self.granted:
+        if mid == self._asked:
             self.granted = [*reasons]
             self.has_granted.set()
         elif reasons[0].value >= FIRST_REFUSAL:

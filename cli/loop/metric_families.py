@@ -155,8 +155,8 @@ class LoopCollector(Collector):
         )  # fmt: skip
         yield _gauge("running", "1 while the loop runs; 0 in the file that its end leaves.",
                      int(self.is_running))  # fmt: skip
-        yield _gauge("source_connected", "0 while the broker of the input is away; else 1, also of "
-                     "a file.", int(self._source.away_since is None))  # fmt: skip
+        yield _gauge("source_connected", "0 while the broker or the device of the input is away; "
+                     "else 1.", int(self._source.away_since is None))  # fmt: skip
         yield _gauge("metrics_timestamp_seconds", "This machine's clock when this text was made.",
                      metrics.wall())  # fmt: skip
         yield _gauge("series", f"Series that have come. Beyond {MOST_SERIES} they share the label "

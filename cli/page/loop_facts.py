@@ -71,9 +71,10 @@ class LoopFacts(NamedTuple):
         n_connections: Number of connections to a broker.
         progress: The part of the input that is read, such as "45%"; "" if that is not known.
         notes: Remarks of the source, as pairs of label and sentence.
+        unit: The word for a numbered part of the input, "line" or "row".
         bundle: The name of the bundle whose forecasts are written.
-        away_since: The time in seconds since 1970 since which the broker is away; None if it is
-            not.
+        away_since: The time in seconds since 1970 since which the broker or the device is away;
+            None while it is connected.
     """
 
     rows: int
@@ -88,6 +89,7 @@ class LoopFacts(NamedTuple):
     n_connections: int
     progress: str
     notes: tuple[tuple[str, str], ...]
+    unit: str
     bundle: str
     away_since: float | None
 
@@ -121,6 +123,7 @@ def facts_of(loop: PredictionLoop, source: RowSource, names: frozenset[str]) -> 
         source.n_connections,
         source.progress(),
         tuple(source.notes()),
+        source.unit,
         sensors.stream.manifest.path.name,
         source.away_since,
     )

@@ -41,7 +41,8 @@ function bytes(n) {
 function latency(s) { return s < 1e-3 ? `${(s * 1e6).toPrecision(3)} µs` : s < 1 ? `${(s * 1e3).toPrecision(3)} ms` : `${s.toPrecision(3)} s`; }
 function isDated() { return status && status.loop ? status.loop.is_dated : true; }
 function when(time, words, step = 1) { return time !== null && time !== undefined && isDated() && time > 0 ? moment(time, step) : words || (time === null || time === undefined ? "" : format(time)); }
-function place(line) { return `${hello && hello.input.includes("://") ? "row" : "line"} ${line.toLocaleString()}`; }
+function whoIsAway() { return hello && hello.input.includes("://") ? "The broker" : "The device"; }
+function place(line) { return `${status && status.loop ? status.loop.unit : "row"} ${line.toLocaleString()}`; }
 function titleOf(sensor) { return sensor.name || (hello ? hello.input.replace(/^.*\//, "") : "the sensor"); }
 function ask(...parts) {
   parts.forEach((part) => dirty.add(part));
@@ -135,7 +136,7 @@ function onStatus(data) {
   offset = data.now - Date.now() / 1000;
   const { alive_s: alive, waits_s: waits } = data;
   const away = data.loop && data.loop.away_since;
-  if (away) setLink("away", `The broker is away since ${moment(away)}, for ${duration(Math.max(0, data.now - away))}`);
+  if (away) setLink("away", `${whoIsAway()} is away since ${moment(away)}, for ${duration(Math.max(0, data.now - away))}`);
   else if (waits !== null && waits > 2) setLink("idle", `Waiting for rows since ${duration(waits)}`);
   else if (alive > 15) setLink("idle", `No step of the loop for ${duration(alive)}`);
   else setLink("live", data.rows || data.rate ? `Receiving, ${rate(data.rate)}` : "Connected");
@@ -342,7 +343,7 @@ function renderEmpty(sensor) {
   text($("empty-title"), isMany ? "Choose a sensor" : run === null ? "Connecting to the loop" : "Waiting for the first row");
   const words = refused ? ` ${many(Object.values(refused.kinds).reduce((a, b) => a + b, 0), "row was", "rows were")} refused so far; the last one: ${refused.rows.at(-1).reason}` : "";
   text($("empty-text"), isMany ? "The list shows all sensors of this loop." : run === null ? "This page goes on by itself."
-    : status && status.loop && status.loop.away_since ? `The broker of ${hello ? hello.input : "the input"} is away since ${moment(status.loop.away_since)}; the loop tries again. This page goes on by itself.`
+    : status && status.loop && status.loop.away_since ? `${whoIsAway()} (${hello ? hello.input : "the input"}) is away since ${moment(status.loop.away_since)}; the loop tries again. This page goes on by itself.`
     : `The loop runs and has learned no row of ${hello ? hello.input : "its input"} yet. This page goes on by itself.${words}`);
 }
 
@@ -514,7 +515,7 @@ function renderRefused() {
 function renderLoop() {
   if (!status) return pairs($("loop"), [["state", linkText]]);
   const s = status, loop = s.loop, perDay = loop && loop.is_live ? s.a_day_bytes : null;
-  const sourceState = loop && loop.away_since ? `the broker is away since ${moment(loop.away_since)}` : s.waits_s !== null && s.waits_s > 2 ? `waiting for rows since ${duration(s.waits_s)}` : s.alive_s > 15 ? `no step for ${duration(s.alive_s)}` : "receiving";
+  const sourceState = loop && loop.away_since ? `${whoIsAway().toLowerCase()} is away since ${moment(loop.away_since)}` : s.waits_s !== null && s.waits_s > 2 ? `waiting for rows since ${duration(s.waits_s)}` : s.alive_s > 15 ? `no step for ${duration(s.alive_s)}` : "receiving";
   const told = notes.filter((note) => !note.line && !note.sensor).at(-1);
   pairs($("loop"), [
     ["source", sourceState, [loop && loop.progress ? `${loop.progress} read` : "", loop && loop.n_connections > 1 ? many(loop.n_connections, "connection") : "", told ? `${told.text} (${moment(told.at)})` : ""].filter(Boolean).join(" · ")],

@@ -169,9 +169,9 @@ class RowSource(Protocol):
 
     @property
     def away_since(self) -> float | None:
-        """Return the time in seconds since 1970 since which the broker is away.
+        """Return the time in seconds since 1970 since which the broker or the device is away.
 
-        It is None while the broker is connected; a file and a pipe are never away.
+        It is None while it is connected; a file and a pipe are never away.
         """
         return None
 
