@@ -51,6 +51,11 @@ def test_registers_are_read_scaled_and_read_again_after_a_restart(tmp_path: Path
     assert said.read_text().count("does not answer") == 1
 
 
+def test_the_page_shows_the_registers_of_the_example() -> None:
+    page = (RECIPES.parents[1] / "docs" / "recipes.md").read_text()
+    assert f"```\n{(RECIPES / 'registers.csv').read_text()}```" in page
+
+
 def test_a_register_that_the_device_refuses_is_a_missing_value(tmp_path: Path) -> None:
     registers = tmp_path / "registers.csv"
     registers.write_text(
