@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -35,7 +36,7 @@ class LoopProcess:
         *options: str,
         bundle: Path | str = "sensors",
         stdin: IO[bytes] | None = None,
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
     ):
         self.output, self.errors = folder / "out.csv", folder / "errors"
         words = [sys.executable, "-m", "edgefold.cli.main", "run", str(bundle), "--input", source]
@@ -45,7 +46,7 @@ class LoopProcess:
                 words,
                 stdin=stdin,
                 stderr=errors,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
             )
 
     def wait_for(self, n_rows: int) -> None:

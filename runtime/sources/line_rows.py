@@ -177,8 +177,13 @@ class LineRows(MessageRows):
         return len(set(fields)) == len(fields) > 1 and is_named
 
     def _take_header(self, header: tuple[str, ...]) -> None:
-        """Name the fields of later lines; raise BadLineError if rows had other names before."""
-        if self._has_rows and not set(header) & set(self._header):
+        """Name the fields of later lines.
+
+        Raises:
+            BadLineError: Rows before it had other names, and none is given.
+        """
+        is_other = self._has_rows and not set(header) & set(self._header)
+        if is_other and not self._columns:
             former = f"were named {', '.join(self._header)}" if self._header else "had no header"
             raise BadLineError(
                 f"the line holds the words {', '.join(header)[:200]}, and rows before it {former}"

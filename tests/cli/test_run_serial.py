@@ -78,7 +78,9 @@ def test_a_board_is_learned_across_a_reset_and_an_unplugged_adapter(
     assert loop.end() == 0
     assert [row["value"] for row in rows(loop.output, "temp")] == ["21.5", "21.6", "21.7", "21.8"]
     assert [row["time"] for row in rows(loop.output, "hum")] == [at(1), at(2), at(3), at(4)]
-    received = datetime.fromisoformat(rows(loop.output, "ready")[0]["time"])
+    received = datetime.fromisoformat(
+        rows(loop.output, "ready")[0]["time"].replace("Z", "+00:00")  # as Python 3.10 reads it
+    )
     assert abs(received.timestamp() - time.time()) < 3600
     said = loop.errors.read_text()
     assert said.count("was unplugged") == 1
@@ -125,8 +127,8 @@ def test_while_it_waits_systemd_hears_of_the_loop_and_a_stop_ends_it(
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
         listener.bind(str(tmp_path / "n"))
         watched = {"NOTIFY_SOCKET": str(tmp_path / "n"), "WATCHDOG_USEC": "400000"}
-        words = ["--baud", "9600"]
-        loops.append(loop := LoopProcess(tmp_path, str(board.device), *words, **watched))
+        words = [str(board.device), "--baud", "9600"]
+        loops.append(loop := LoopProcess(tmp_path, *words, environment=watched))
         listener.settimeout(60)
         news = ""
         while news.count("WATCHDOG=1") < 3 or "READY=1" not in news:

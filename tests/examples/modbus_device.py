@@ -45,7 +45,7 @@ class ModbusDevice:
 
     def stop(self) -> None:
         """Close the server and its connections."""
-        self._wait(self._server.shutdown())
+        self._wait(self._server.shutdown())  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         self.stop()

@@ -91,7 +91,8 @@ def _serve(url: str) -> None:
                 print(json.dumps(server.get_node(words[0]).read_value()), flush=True)
                 continue
             time = start + timedelta(seconds=words[1])
-            flow.write_value(ua.DataValue(ua.Variant(float(words[0])), SourceTimestamp=time))
+            measured = ua.Variant(float(words[0]))
+            flow.write_value(ua.DataValue(measured, SourceTimestamp=time))  # type: ignore[arg-type]
             print("null", flush=True)
 
 

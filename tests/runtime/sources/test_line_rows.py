@@ -94,6 +94,7 @@ def test_names_of_the_command_line_are_those_of_the_fields() -> None:
     expected = [("temp", ARRIVAL, "21.5"), ("hum", ARRIVAL, "40")]
     assert rows_of("21.5,40", **named) == expected
     assert rows_of("T,H", "21.5,40", **named) == expected
+    assert rows_of("21.5,40", "T,H", "21.5,40", **named) == expected * 2
     assert rows_of("hum,x,temp", "40,1,21.5", **named) == expected
     date = "2026-01-01T10:00:00Z"
     assert [row[1] for row in rows_of(f"{date},21.5,40", **named)] == [date, date]

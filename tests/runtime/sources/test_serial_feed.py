@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -90,6 +92,34 @@ def test_the_line_is_raw_with_eight_bits_and_the_speed_that_is_asked(board: Seri
     assert isinstance(cflag, int) and cflag & termios.CSIZE == termios.CS8
     assert not cflag & (termios.PARENB | termios.CSTOPB | termios.HUPCL)
     assert in_speed == out_speed == termios.B115200
+
+
+def test_a_line_is_no_controlling_terminal_and_that_one_is_refused(board: SerialBoard) -> None:
+    code = """
+import os, sys
+from edgefold.runtime.errors import DataError
+from edgefold.runtime.sources.serial_port import open_port
+
+os.close(open_port(sys.argv[1], None))
+try:
+    os.open("/dev/tty", os.O_RDWR)
+except OSError:
+    print("none")
+os.open(sys.argv[1], os.O_RDWR)  # a session without one takes the first terminal that it opens
+try:
+    open_port(sys.argv[1], None)
+except DataError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(board.device)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    none, refusal = done.stdout.splitlines()
+    assert none == "none" and "is the terminal on which this command runs" in refusal
 
 
 def test_a_line_without_an_end_is_cut_and_the_next_one_is_whole(board: SerialBoard) -> None:
