@@ -192,6 +192,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
                 return ExitCode.DONE
         else:
             n_streams = _n_streams(args)
+        service.opens()
         stream = opened.enter_context(open_stream(args, args.bundle, n_streams))
         source = source or open_source()
         if retirement is not None:
@@ -215,6 +216,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
             def adapters_of(other: Manifest) -> tuple[list[RowAdapter], Columns | None]:
                 return _adapters(args, other, n_streams, table)
 
+            service.opens()
             trial = open_candidate(args, adapters, columns, adapters_of, opened)
         loop = PredictionLoop(
             *(stream, adapters, source, output, args.snapshot, options, columns, alarms),
@@ -240,6 +242,7 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
                 source.retire()
         finally:
             progress.clear()
+            service.stops()
         report = stream.backend_report
     say("\n".join(backend_lines(report)))
     from edgefold.cli.faster import tell_faster  # it is used once, at the end

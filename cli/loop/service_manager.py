@@ -3,7 +3,9 @@
 systemd names a socket in NOTIFY_SOCKET; without it nothing is sent. With WatchdogSec= in the unit
 it restarts a service that was silent for so long. The loop's own steps feed this watchdog, each row
 and each wait for rows: a loop that hangs in a step, on a disk or in a lock feeds it no more. A
-timer next to the loop would go on feeding it.
+timer next to the loop would go on feeding it. While a bundle is opened nothing can feed it, so a
+longer time is asked for that (`ServiceManager.opens`); the end is reported before the last
+deliveries are waited for, because from then on systemd's limit for stopping counts.
 
 The protocol is that of sd_notify(3): datagrams of lines NAME=value.
 """
@@ -20,6 +22,8 @@ from edgefold.runtime.loop.watcher import LoopWatcher
 
 LEAST_S = 0.1
 STATUS_S = 5.0
+OPENING_S = 600.0
+"""Seconds that systemd is asked to wait for a bundle that is opened, on a slow machine."""
 
 
 class ServiceManager(LoopWatcher):
@@ -47,7 +51,7 @@ class ServiceManager(LoopWatcher):
         self._socket: socket.socket | None = None
         self._feed_s = _watchdog_s(environment)
         self._next_feed_s = self._next_status_s = 0.0
-        self._is_ready = False
+        self._is_ready = self._is_stopping = False
 
     def __enter__(self) -> ServiceManager:
         if self._address:
@@ -56,10 +60,20 @@ class ServiceManager(LoopWatcher):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._send("STOPPING=1")
+        self.stops()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def opens(self) -> None:
+        """Ask for `OPENING_S` seconds, because a bundle is opened next, which gives no sign."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(OPENING_S * 1e6)}")
+
+    def stops(self) -> None:
+        """Send, once, that the loop has ended, and what is left is on its way out."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._send("STOPPING=1")
 
     def line(self) -> None:
         self._goes_on()

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from edgefold.runtime.errors import OutputError
@@ -41,6 +41,7 @@ class KeptLoop:
         kept_rows: Keeps the last rows for candidates to come; None keeps none.
         trial: The trial of a candidate, with its files; None without one.
         saved: Function that is called after each snapshot.
+        idle: Function that is called for each kept row that a candidate learns.
 
     Attributes:
         in_service: The sensors of the model in service, which learn whoever speaks.
@@ -62,10 +63,12 @@ class KeptLoop:
         kept_rows: KeptRows | None,
         trial: TrialFiles | None,
         saved: Callable[[], None],
+        idle: Callable[[], None],
     ):
         self._source, self._output, self._alarms = source, output, alarms
         self._alarm_header, self._snapshot, self.in_service = alarm_header, snapshot, sensors
         self._kept_rows, self._trial_files, self._saved = kept_rows, trial, saved
+        self._idle = idle
         self.unassigned = Counters(squared_error=[0.0] * sensors.first.columns.n_errors)
         self.known = KnownRows()
         self.layout: Layout | None = None
@@ -194,8 +197,14 @@ class KeptLoop:
         if self._kept_rows is not None:
             self._kept_rows.open(record.rows if record else None)
         if self._trial_files is not None:
-            kept = () if self._kept_rows is None else self._kept_rows.rows()
-            self._trial_files.begin(record.trial if record else None, self._source.name, kept)
+            mark = record.trial if record else None
+            self._trial_files.begin(mark, self._source.name, self._rows_to_learn())
+
+    def _rows_to_learn(self) -> Iterator[tuple[str, tuple[float, ...]]]:
+        """Yield the kept rows, the oldest first."""
+        for row in () if self._kept_rows is None else self._kept_rows.rows():
+            self._idle()
+            yield row
 
     def take_over(self) -> None:
         """Go on with the candidate alone, and let the snapshot be its own from now on."""

@@ -116,7 +116,7 @@ class PredictionLoop:
         self._kept_rows = kept_rows
         self._kept = KeptLoop(
             *(source, output, self._alarms, self._alarm_lines.header, file, sensors),
-            *(kept_rows, trial, lambda: self._watcher.saved()),
+            *(kept_rows, trial, lambda: self._watcher.saved(), lambda: self._watcher.idle()),
         )
         self._n_connections = 0
         self._watcher: LoopWatcher = Watchers()

@@ -2,7 +2,8 @@
 
     loop ──taken──> watchers                            before each line
          ──row, refused, resumed, line──>               after each row or line
-         ──idle──>                                      while it waits for rows, five times a second
+         ──idle──>                                      while it waits for rows, five times a
+                                                        second, or lets a candidate learn kept ones
          ──saved──>                                     after each snapshot
 
 All calls come from the loop's thread. They tell that the loop goes on, so that whoever gets none
@@ -105,7 +106,7 @@ class LoopWatcher:
         """Take notice that a line of the input was processed."""
 
     def idle(self) -> None:
-        """Take notice that the loop waits for rows and is well."""
+        """Take notice that the loop is well, while it has no line to process."""
 
     def saved(self) -> None:
         """Take notice that a snapshot is on the disk."""

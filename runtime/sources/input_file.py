@@ -83,7 +83,8 @@ class InputFile(RowSource):
             b"" as at the end.
         whole_lines: Whether a file's last line without a line end is left to a later run, because
             it may still grow.
-        idle: Function that is called several times a second while a pipe is silent.
+        idle: Function that is called several times a second while a pipe is silent, and for each
+            block that comes.
 
     Attributes:
         n_left: Number of bytes of a last line that was left to a later run.
@@ -256,9 +257,10 @@ class InputFile(RowSource):
                 left_s = until - time.monotonic() if until < math.inf else WAKE_S
                 if self._stop() or left_s <= 0:
                     return False
-                if select.select([self._fd], [], [], min(left_s, WAKE_S))[0]:
+                is_ready = select.select([self._fd], [], [], min(left_s, WAKE_S))[0]
+                self._idle()  # also where bytes come that give no row: blank lines, half a line
+                if is_ready:
                     break
-                self._idle()
         block = os.read(self._fd, FILE_BLOCK if self.seekable else PIPE_BLOCK)
         self._ended = not block
         self._buffer += block

@@ -43,7 +43,7 @@ class MessageSource(RowSource):
         group: The number of messages that are forced to the disk together.
         sync_s: Seconds after which a smaller group is forced to the disk.
         stop: Function that returns whether to stop.
-        idle: Function that is called while no message comes.
+        idle: Function that is called while no message comes, and for each one that gives no row.
         clock: Function that returns a time in seconds that never goes back.
 
     Attributes:
@@ -131,6 +131,7 @@ class MessageSource(RowSource):
             lines = self._messages.lines(message)
             if not lines:
                 self._begins |= message.begins
+                self._idle()  # no row follows, which would show that the loop goes on
                 continue
             message = self._numbered(message) if found is None else message
             self.n_connections += message.begins
@@ -164,6 +165,7 @@ class MessageSource(RowSource):
                 return message
             self._begins |= message.begins
             self.n_repeated += 1
+            self._idle()
         return None
 
     def _numbered(self, message: Message) -> Message:

@@ -56,7 +56,8 @@ class SourceOptions:
         sync_s: Seconds after which messages are forced to the disk and acknowledged.
         journal_bytes: Size of each of the journal's two files.
         tell: Function that gets a sentence for the user while the source waits.
-        idle: Function that is called several times a second while the source waits for rows.
+        idle: Function that is called several times a second while the source waits for rows, and
+            for what comes and gives no row.
         retires: Whether a broker sends only what waits already, and no new messages.
         baud: The speed of a serial line; None keeps its present one, and lets a device show by
             itself that it is a serial line.

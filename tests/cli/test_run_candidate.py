@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefold.cli.loop.service_manager import ServiceManager
 from edgefold.runtime.bundle.manifest_file import with_checksum
 from edgefold.runtime.shipped_bundles import gp_tiny
 from edgefold.runtime.stream.snapshot import bundle_of
@@ -137,7 +138,12 @@ def test_a_candidate_that_turns_out_worse_is_rolled_back_without_a_trace(
 
 
 def test_a_candidate_learns_the_rows_that_were_kept(
-    edgefold: Command, table: Path, good: Path, bad: Path, tmp_path: Path
+    edgefold: Command,
+    table: Path,
+    good: Path,
+    bad: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = tmp_path / "first.csv"
     lines = table.read_text().splitlines(keepends=True)
@@ -146,8 +152,12 @@ def test_a_candidate_learns_the_rows_that_were_kept(
     edgefold(*words(bad, first, tmp_path, "trial", *keep))
     first.write_text("".join(lines))
     more = [*keep, "--candidate", good, "--probation", 20]
-    code, _, error = edgefold(*words(bad, first, tmp_path, "trial", *more))
+    signs: list[ServiceManager] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(ServiceManager, "idle", lambda service: signs.append(service))
+        code, _, error = edgefold(*words(bad, first, tmp_path, "trial", *more))
     assert code == 0 and "begins with 400 rows that were kept" in error
+    assert len(signs) == 400  # systemd must not take thousands of rows for a hang
     edgefold(*words(good, table, tmp_path, "good"))
     assert predictions(tmp_path / "trial.csv")[-5:] == predictions(tmp_path / "good.csv")[-5:]
     assert same(tmp_path / "trial.npz", tmp_path / "good.npz")

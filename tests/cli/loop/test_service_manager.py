@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.cli.loop.service_manager import ServiceManager
+from edgefold.cli.loop.alarm_delivery import AlarmDelivery
+from edgefold.cli.loop.service_manager import OPENING_S, ServiceManager
+from edgefold.cli.main import main
 from tests.brokers import LIMIT_S
 
 
@@ -64,6 +66,15 @@ def test_a_loop_that_hangs_sends_nothing(tmp_path: Path, listener: socket.socket
         assert received(listener) == []
 
 
+def test_an_opening_asks_for_time_and_a_stop_is_sent_once(
+    tmp_path: Path, listener: socket.socket
+) -> None:
+    with manager(tmp_path, [0.0]) as it:
+        it.opens()
+        it.stops()
+    assert received(listener) == [f"EXTEND_TIMEOUT_USEC={round(OPENING_S * 1e6)}", "STOPPING=1"]
+
+
 @pytest.mark.parametrize("more", [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}])
 def test_without_a_watchdog_of_this_process_no_sign_of_life_is_sent(
     tmp_path: Path, listener: socket.socket, more: dict[str, str]
@@ -97,7 +108,8 @@ def test_a_run_reports_to_systemd(
         [*words, "--input", str(series_csv)], env=environment, check=True, timeout=LIMIT_S
     )
     found = received(listener)
-    assert found[:2] == ["READY=1", "WATCHDOG=1"] and found[-1] == "STOPPING=1"
+    opening = f"EXTEND_TIMEOUT_USEC={round(OPENING_S * 1e6)}"
+    assert found[:3] == [opening, "READY=1", "WATCHDOG=1"] and found[-1] == "STOPPING=1"
     assert any(text.startswith("STATUS=1 rows") for text in found)
 
 
@@ -115,3 +127,16 @@ def test_a_stop_before_the_first_rows_is_no_failure(
         run.stdin.flush()
         run.terminate()
         assert run.wait(LIMIT_S) == 0
+
+
+def test_the_end_is_reported_before_alarms_are_waited_for(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command for an alarm may take seconds, in which nothing feeds the watchdog."""
+    ends: list[list[str]] = []
+    monkeypatch.setattr(AlarmDelivery, "__exit__", lambda *_: ends.append(received(listener)))
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+    source = tmp_path / "rows.csv"
+    source.write_text("time,value\n" + "".join(f"{k},{k % 7}\n" for k in range(40)))
+    assert main(["run", "sensors", "--input", str(source), "--on-alarm", "true"]) == 0
+    assert ends[0][-1] == "STOPPING=1" and not received(listener)
