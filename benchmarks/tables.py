@@ -29,6 +29,7 @@ from benchmarks.attention.attention_tables import (
 from benchmarks.headline import headline
 from benchmarks.loop.broker_rows_table import broker_rows
 from benchmarks.loop.candidates_table import candidates
+from benchmarks.loop.simulated_days_table import simulated_days
 from benchmarks.memory.budget_table import budget
 from benchmarks.memory.energy_table import energy_simulation
 from benchmarks.memory.engine_table import engine_build
@@ -133,6 +134,7 @@ ORDER = (
     "sensor_nab",
     "candidates",
     "broker_rows",
+    "simulated_days",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -158,6 +160,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_nab": sensor_nab,
     "candidates": candidates,
     "broker_rows": broker_rows,
+    "simulated_days": simulated_days,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

@@ -157,9 +157,7 @@ def _setting(
     journal = 0.0 if group is None else journal_bytes(demand, rows, group) / period_s
     own = file_system_bytes(demand, rows, group) / period_s
     process = snapshots + output + journal
-    capacity = demand.flash_bytes * demand.endurance_cycles / demand.write_amplification
     a_day = DAY_S * demand.processes
-    process = snapshots + output + journal
     written_bytes = (process + own) * a_day * YEAR_DAYS
     capacity = demand.flash_bytes * demand.endurance_cycles / demand.write_amplification
     return FlashSetting(
