@@ -19,6 +19,7 @@ from edgefold.cli.files import write_output, write_record
 from edgefold.cli.terminal import say
 from edgefold.cli.text.budget import EXIT_CODES, asked, sweep_table
 from edgefold.devices.boards.board import (
+    Board,
     Microcontroller,
     board_names,
     load_profile,
@@ -27,6 +28,9 @@ from edgefold.devices.boards.board import (
 from edgefold.devices.budget.budget import judge
 from edgefold.devices.budget.checks import Demand, worst
 from edgefold.devices.budget.microcontroller import CSizes, NoCSizes
+from edgefold.runtime.backends.native.wheel_libraries import libraries_of_wheel
+from edgefold.runtime.backends.registry import info_of
+from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.record_fields import as_json
@@ -37,6 +41,18 @@ if TYPE_CHECKING:
 PRESETS = ("small", "paper")
 PRECISIONS = ("float32", "float16", "int8")
 PARITY_STEPS = 128  # the least for a chunk of 32: nobody will run these bundles
+
+
+def depends_on_c(manifest: Manifest, board: Board | Microcontroller, demand: Demand) -> bool:
+    """Return whether the answer depends on whether the bundle becomes C.
+
+    It does for firmware, and for a backend that runs the bundle as C, except that a wheel may hold
+    it as a library already.
+    """
+    if isinstance(board, Microcontroller):
+        return True
+    compiled = {library.bundle_sha256 for library in libraries_of_wheel()}
+    return info_of(demand.backend).runs_c and manifest.bundle_hash not in compiled
 
 
 def sizes_as_c(bundle: Path) -> CSizes | NoCSizes:
@@ -72,18 +88,14 @@ def run_sweep(args: argparse.Namespace, demand: Demand) -> int:
     names = [args.device] if args.device else [*board_names(), *microcontroller_names()]
     boards = [load_profile(name) for name in names]
     with _bundles(args.bundles) as bundles:
-        as_c = any(isinstance(board, Microcontroller) for board in boards)
-        asked_of = {
-            name: (load_manifest(path), sizes_as_c(path) if as_c else None)
-            for name, path in bundles.items()
-        }
-        answers = {
-            board.name: {
-                name: judge(manifest, board, demand, sizes)
-                for name, (manifest, sizes) in asked_of.items()
-            }
-            for board in boards
-        }
+        answers: Answers = {board.name: {} for board in boards}
+        for name, path in bundles.items():
+            manifest = load_manifest(path)
+            on_c = {b.name for b in boards if depends_on_c(manifest, b, demand)}
+            sizes = sizes_as_c(path) if on_c else None
+            for board in boards:
+                of_board = sizes if board.name in on_c else None
+                answers[board.name][name] = judge(manifest, board, demand, of_board)
     try:
         _write(args, answers, demand)
     finally:  # a full disk and a closed terminal do not affect each other

@@ -153,18 +153,20 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
-    from edgefold.cli.budget_answers import sizes_as_c
+    from edgefold.cli.budget_answers import depends_on_c, sizes_as_c
     from edgefold.devices.budget.budget import judge
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
     manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
-    sizes = sizes_as_c(args.bundles[0]) if isinstance(profile, Microcontroller) else None
+    demand = demand_of(args)
+    as_c = depends_on_c(manifest, profile, demand)
+    sizes = sizes_as_c(args.bundles[0]) if as_c else None
     if isinstance(profile, Microcontroller):
         if args.flash or args.fail_if:
             args.usage_error("--flash and --fail-if are for boards that run `edgefold run`")
-        return _answer(args, judge(manifest, profile, demand_of(args), sizes))
+        return _answer(args, judge(manifest, profile, demand, sizes))
     flash = flash_budget(args, manifest)
-    return _answer(args, replace(judge(manifest, profile, demand_of(args)), flash=flash))
+    return _answer(args, replace(judge(manifest, profile, demand, sizes), flash=flash))
 
 
 def _answer(args: argparse.Namespace, budget: Budget | MicrocontrollerBudget) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.bundle.manifest_file import load_manifest
@@ -48,9 +48,11 @@ def describe(report: ExportReport) -> str:
     return "\n".join([*lines, "passed", *_precision(report.precision)])
 
 
-def as_c(no_c: str) -> str:
-    """Return a line that says whether a model builds as C; `no_c` is the reason why not, or ""."""
-    return f"as C      {no_c or '`edgefold build` covers every operator'}"
+def as_c(no_c: Sequence[str]) -> str:
+    """Return lines that say whether a model builds as C; `no_c` has the reasons why not, if any."""
+    first, *more = no_c or ["`edgefold build` covers every operator"]
+    head = f"as C      {'`edgefold build` refuses it: ' * bool(no_c)}"
+    return "\n".join([head + first, *(f"          {line}" for line in more)])
 
 
 def _precision(precision: dict[str, Any]) -> Iterator[str]:

@@ -49,6 +49,7 @@ from edgefold.devices.budget.microcontroller import (
     CSizes,
     MicrocontrollerBudget,
     NoCSizes,
+    c_checks,
     judge_microcontroller,
 )
 from edgefold.devices.budget.roofline import Range, cpu_range, gpu_precision, gpu_range
@@ -140,7 +141,9 @@ class Budget(Judgement):
 
 
 @overload
-def judge(manifest: Manifest, board: Board, demand: Demand) -> Budget: ...
+def judge(
+    manifest: Manifest, board: Board, demand: Demand, sizes: CSizes | NoCSizes | None = None
+) -> Budget: ...
 
 
 @overload
@@ -164,8 +167,8 @@ def judge(
         manifest: Manifest of the bundle.
         board: A board with Linux; or a microcontroller, which runs the bundle as C.
         demand: Memory, rate and power that are demanded of the board.
-        sizes: Sizes of the bundle's C, where that was written, or why it was not; only for a
-            microcontroller.
+        sizes: Sizes of the bundle's C, where that was written, or why it was not; None where the
+            answer does not depend on C.
 
     Raises:
         BundleError: The manifest's plan cannot be read.
@@ -188,7 +191,8 @@ def judge(
     arrival = arrival_of(manifest, steps, demand.predict_every)
     modes = tuple(_mode_row(manifest, board, demand, mode) for mode in board.power_modes)
     room = manifest.with_less_room
-    checks = [_software(board, demand.backend), _memory(need, board, demand, room)]
+    checks = [_software(board, demand.backend), *c_checks(sizes)]
+    checks.append(_memory(need, board, demand, room))
     has_watts = demand.power_w is not None and any(row.power_w is not None for row in modes)
     if demand.rate_hz is not None and not has_watts:  # else each mode is held against the rate
         checks.append(latency_check(arrival, demand.rate_hz, quicker(manifest, demand)))

@@ -167,11 +167,8 @@ def judge_microcontroller(
     smaller = manifest.with_less_room or "train a smaller model (the default one has --preset tiny)"
     narrower = NARROWER.get(str(manifest.precision["name"]), "")
     more = f"{narrower}take a part with more flash"
-    checks = []
-    if isinstance(sizes, NoCSizes):
-        verdict = MISFIT if sizes.is_refused else UNSURE
-        checks.append(FitCheck("C", verdict, sizes.reason, sizes.change))
-    checks += [
+    checks = [
+        *c_checks(sizes),
         _room("flash", flash, part.flash_bytes.value, exact, more),
         _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),
     ]
@@ -192,6 +189,14 @@ def judge_microcontroller(
         tuple(checks),
         manifest.keeps,
     )
+
+
+def c_checks(sizes: CSizes | NoCSizes | None) -> list[FitCheck]:
+    """Return the check that no C, or none that is known of, can be written for a bundle, if so."""
+    if not isinstance(sizes, NoCSizes):
+        return []
+    verdict = MISFIT if sizes.is_refused else UNSURE
+    return [FitCheck("C", verdict, sizes.reason, sizes.change)]
 
 
 def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:

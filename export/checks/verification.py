@@ -29,12 +29,12 @@ class VerifyReport:
 
     Attributes:
         rows: The verdicts.
-        no_c: Why `edgefold build` refuses the model; "" if it becomes C, None if it was not
-            exported.
+        no_c: Why `edgefold build` refuses the model, in lines; empty if it becomes C, None if it
+            was not exported.
     """
 
     rows: tuple[Verdict, ...]
-    no_c: str | None = None
+    no_c: tuple[str, ...] | None = None
 
     @property
     def passed(self) -> bool:

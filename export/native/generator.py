@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -26,6 +26,7 @@ from edgefold.export.native.program.bounds import outside
 from edgefold.export.native.program.c_loops import statement_text
 from edgefold.export.native.program.c_words import model_identifier
 from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.coverage import UncoveredError, UncoveredNode
 from edgefold.export.native.program.extremes import with_extremes
 from edgefold.export.native.program.head_loops import nested
 from edgefold.export.native.program.lowering import c_name, lowered
@@ -77,7 +78,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
 
     Raises:
         BundleError: The bundle is damaged, or a graph is not as the manifest describes it.
-        ExportError: A graph has an operator that is not covered; the message names the node.
+        ExportError: A graph has operators that are not covered; the message names every node.
     """
     manifest = load_manifest(bundle)
     name = model_identifier(name or str(manifest.model.get("name", "model")))
@@ -98,8 +99,10 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
     return NativeSource(name, header, source, data, arena_bytes, constants.n_bytes)
 
 
-def refusal(bundle: Path) -> str:
-    """Return why `generate` refuses a bundle, such as an operator without a rule; "" if not.
+def refusal(bundle: Path) -> tuple[str, ...]:
+    """Return why `generate` refuses a bundle, in lines; none if it does not.
+
+    They name each operator that is not covered, its nodes, and what to write instead.
 
     Raises:
         BundleError: The bundle is damaged.
@@ -107,9 +110,11 @@ def refusal(bundle: Path) -> str:
     manifest, constants = load_manifest(bundle), Constants("edgefold_model")
     try:
         interface_of(manifest, "model", functions_of(manifest, constants), constants.n_bytes)
+    except UncoveredError as error:
+        return error.lines()
     except ExportError as error:
-        return str(error)
-    return ""
+        return (str(error),)
+    return ()
 
 
 def _included_once(text: str) -> str:
@@ -128,14 +133,24 @@ def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction
 
     Raises:
         BundleError: A graph is not valid, or its inputs and outputs are not the manifest's.
-        ExportError: A graph has an operator that is not covered.
+        UncoveredError: The graphs have operators that are not covered; it names every such node.
+        ExportError: A step would read or write outside of its buffers.
     """
     weights = read_weights(manifest)
-    models = [verified_graph(manifest, graph, weights) for graph in manifest.graphs.values()]
-    return [
-        _function(model, graph, constants)
-        for model, graph in zip(models, manifest.graphs.values(), strict=True)
-    ]
+    graphs = [*manifest.graphs.values()]
+    models = [verified_graph(manifest, graph, weights) for graph in graphs]
+    functions: list[GraphFunction] = []
+    errors: list[UncoveredError] = []
+    nodes: list[UncoveredNode] = []
+    for model, graph in zip(models, graphs, strict=True):
+        try:
+            functions.append(_function(model, graph, constants))
+        except UncoveredError as error:
+            errors.append(error)
+            nodes += [replace(node, graph=graph.name) for node in error.nodes]
+    if errors:
+        raise UncoveredError(nodes) from errors[0].__cause__
+    return functions
 
 
 def _function(model: onnx.ModelProto, graph: Graph, constants: Constants) -> GraphFunction:
@@ -159,8 +174,8 @@ def write_function(
         The text of the function, and the bytes of the arena that it needs.
 
     Raises:
-        ExportError: The graph has an operator that is not covered, or a step would read or write
-            outside of its buffers.
+        UncoveredError: The graph has operators that are not covered; it names every such node.
+        ExportError: A step would read or write outside of its buffers.
     """
     arguments: dict[str, Buffer] = {}
     for t in tensors:

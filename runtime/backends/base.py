@@ -68,6 +68,11 @@ class BackendInfo:
         """Return whether opening the backend loads onnxruntime's library."""
         return bool(self.provider)
 
+    @property
+    def runs_c(self) -> bool:
+        """Return whether the backend runs what `edgefold build` made of the bundle."""
+        return self.trial == "compiler"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:

@@ -13,6 +13,7 @@ from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.devices.boards.board import board_names, board_text, microcontroller_names
 from edgefold.devices.budget.budget import MARGIN
+from edgefold.runtime.backends.native.wheel_libraries import WheelLibrary
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.stream.memory_estimate import PYTHON, RUN, footprint
 
@@ -183,6 +184,43 @@ def test_a_bundle_that_build_refuses_does_not_fit_a_microcontroller(
     out = capsys.readouterr().out
     assert "C           DOES NOT FIT: native code does not cover Gemm of node" in out
     assert "DOES NOT FIT   (a prediction" in out
+
+
+def test_the_backend_native_fits_no_board_where_build_refuses_the_bundle(
+    tiny_bundle: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("onnx", reason="the rules of C read graphs by it")
+    from edgefold.export.native.rules import RULES
+
+    board = ("--device", "raspberry-pi-5")
+    assert budget(tiny_bundle, *board, "--backend", "native") == 0
+    monkeypatch.delitem(RULES, "Gemm")
+    capsys.readouterr()
+    assert budget(tiny_bundle, *board, "--backend", "native") == 3
+    out = capsys.readouterr().out
+    assert "C           DOES NOT FIT: native code does not cover Gemm of node" in out
+    assert "onnxruntime" in out[out.index("change:") :]
+    assert budget(tiny_bundle, *board) == 0  # onnxruntime runs it
+    answers = tmp_path / "sweep.json"
+    native = ("--backend", "native", "--json", answers)
+    assert budget("--sweep", tiny_bundle, "--device", "raspberry-pi-4", *native) == 3
+    checks = json.loads(answers.read_text())["raspberry-pi-4"][str(tiny_bundle)]["checks"]
+    assert [c["name"] for c in checks if c["verdict"] == "DOES NOT FIT"] == ["C"]
+
+
+def test_a_library_of_the_wheel_shows_that_a_bundle_becomes_c(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "edgefold.export.native.generator", None)
+    native = (tiny_bundle, "--device", "raspberry-pi-5", "--backend", "native")
+    assert budget(*native) == 4
+    own = load_manifest(tiny_bundle).bundle_hash
+    library = WheelLibrary("file.so", own, "level", (), (), "0" * 64, {})
+    monkeypatch.setattr(budget_answers, "libraries_of_wheel", lambda: [library])
+    assert budget(*native) == 0
 
 
 def test_without_the_generator_it_is_not_known_whether_a_bundle_becomes_c(

@@ -53,6 +53,40 @@ def test_a_sound_model_passes_every_check(capsys: pytest.CaptureFixture[str]) ->
     }
 
 
+STRETCHED = """
+import torch
+from edgefold.train import StreamingModel
+
+
+class Stretched(StreamingModel):
+    def initial_state(self, n_streams=1):
+        return {"h": torch.zeros(n_streams, 3)}
+
+    def update(self, state, x, y):
+        return {"h": 0.9 * state["h"] + y}
+
+    def query(self, cache, x):
+        h = torch.nn.functional.interpolate(cache["h"][:, None], scale_factor=2)
+        mixed = torch.einsum("bct,bdt->bcd", h, h).mean((1, 2))
+        mean = mixed[:, None, None].expand(-1, x.shape[1], 1)
+        return {"mean": mean, "std": torch.ones_like(mean)}
+"""
+
+
+def test_verify_names_each_operator_that_is_not_covered_and_what_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "stretched.py").write_text(STRETCHED)
+    assert main(["verify", f"{tmp_path}/stretched.py:Stretched", "--steps", "100"]) == 0
+    out = capsys.readouterr().out
+    lines = out[out.index("as C") :].splitlines()
+    assert lines[0].startswith("as C      `edgefold build` refuses it: Resize of node ")
+    assert " in query" in lines[0] and "torch.matmul" in out
+    assert lines[1].startswith("            Instead of interpolate")
+    assert lines[2].startswith("          Einsum of node")
+    assert lines[4].startswith("          Run the bundle on onnxruntime")
+
+
 def test_a_model_with_hidden_state_fails_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from edgefold.export.graphs.static_graph import attribute, constants_of, dtypes_
 from edgefold.export.native.program.c_loops import OUTER
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
 from edgefold.export.native.program.constants import Constants, number_text
+from edgefold.export.native.program.coverage import UncoveredError, UncoveredNode
 from edgefold.export.native.program.statements import INDICES, Program
 from edgefold.export.native.program.values import (
     Apply,
@@ -32,7 +33,6 @@ from edgefold.export.native.program.values import (
     apply,
     row_major,
 )
-from edgefold.runtime.errors import ExportError
 
 Array = NDArray[Any]
 LARGEST_EXPRESSION = 40
@@ -81,14 +81,10 @@ class Lowering:
 
     # Methods by which a rule reads the node.
 
-    def refuse(self, reason: str) -> ExportError:
+    def refuse(self, reason: str) -> UncoveredError:
         """Return the error for a node that native code does not cover, with the reason."""
-        operator = self.node.op_type
-        return ExportError(
-            f"native code does not cover {operator} of node "
-            f"{self.node.name or self.node.output[0]!r}: {reason}. Run the bundle on onnxruntime, "
-            f"write the model without {operator}, or add a rule (CONTRIBUTING.md)."
-        )
+        name = self.node.name or self.node.output[0]
+        return UncoveredError([UncoveredNode(self.node.op_type, name, reason)])
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute of the node, or the default if the node does not have it."""
@@ -104,7 +100,7 @@ class Lowering:
         return self.named(self.node.input[index])
 
     def constant(self, index: int) -> Array:
-        """Return the numbers of an input that must be constant; raises ExportError if not."""
+        """Return the numbers of an input that must be constant; raises UncoveredError if not."""
         name = self.node.input[index]
         if name not in self.arrays:
             raise self.refuse(f"its input {name!r} is not a constant")
@@ -180,6 +176,14 @@ class Lowering:
         """Set output number `output` of the node to a value that is in the memory from `place`."""
         self.values[self.node.output[output]] = value
 
+    def leave_out(self) -> None:
+        """Define the outputs of a node that is not covered as memory that nothing writes.
+
+        Nodes that read them are lowered, too, so that those which are not covered are found.
+        """
+        for name in filter(None, self.node.output):
+            self.values[name] = self.place(name, self.shapes[name], self.dtypes[name].name)
+
     def in_memory(self, index: int) -> Value:
         """Return input number `index` as a value in memory; later nodes also read a copy of it."""
         name = self.node.input[index]
@@ -225,7 +229,8 @@ def lowered(
         rules: The rule of each operator that is covered.
 
     Raises:
-        ExportError: The graph has an operator, or a form of one, that is not covered.
+        UncoveredError: The graph has operators, or forms of them, that are not covered; it names
+            every such node.
     """
     program = Program()
     arrays = constants_of(model)
@@ -242,20 +247,32 @@ def lowered(
             lowering.places[name] = value
     lowering.uses.update(name for node in model.graph.node for name in node.input)
     lowering.uses.update(info.name for info in model.graph.output)
-    for node in model.graph.node:
-        if node.op_type not in rules or node.domain not in ("", "ai.onnx"):
-            lowering.node = node
-            raise lowering.refuse("there is no rule for this operator")
     _choose_places(lowering, model)
+    errors: list[UncoveredError] = []
     for node in model.graph.node:
         lowering.node = node
         try:
-            rules[node.op_type](lowering)
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-            raise lowering.refuse(f"its form is not expected ({error!r})") from error
+            _lower_node(lowering, rules)
+        except UncoveredError as error:
+            errors.append(error)
+            lowering.leave_out()
+    if errors:
+        nodes = [node for error in errors for node in error.nodes]
+        raise UncoveredError(nodes) from errors[0].__cause__
     for name in sorted(outputs):
         _finish(lowering, name, arguments[name])
     return program
+
+
+def _lower_node(lowering: Lowering, rules: Mapping[str, Rule]) -> None:
+    """Apply the rule of the lowering's node; raises UncoveredError if none covers it."""
+    node = lowering.node
+    if node.op_type not in rules or node.domain not in ("", "ai.onnx"):
+        raise lowering.refuse("there is no rule for this operator")
+    try:
+        rules[node.op_type](lowering)
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise lowering.refuse(f"its form is not expected ({error!r})") from error
 
 
 def _widened(value: Value) -> Value:

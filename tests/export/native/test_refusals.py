@@ -11,6 +11,12 @@ from onnx import TensorProto
 
 from edgefold.export.native.generator import write_function
 from edgefold.export.native.program.constants import Constants
+from edgefold.export.native.program.coverage import (
+    INSTEAD,
+    WAYS_OUT,
+    UncoveredError,
+    UncoveredNode,
+)
 from edgefold.export.native.program.lowering import Lowering, elementwise
 from edgefold.export.native.rules import RULES
 from edgefold.runtime.errors import ExportError
@@ -76,6 +82,42 @@ def test_what_is_not_covered_is_refused_by_operator_and_node(case: Case, named: 
     with pytest.raises(ExportError, match=f"{named} of node 'out'") as refused:
         written(case)
     assert f"without {named}" in str(refused.value) and "CONTRIBUTING.md" in str(refused.value)
+
+
+def test_every_uncovered_node_is_named_also_behind_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(INSTEAD, "CumSum", "Instead of a sum from the end, turn it with torch.flip")
+    monkeypatch.delitem(INSTEAD, "Det")
+    nodes = (
+        node("Det", ["a"], ["b"]),
+        node("Det", ["a"], ["c"]),
+        node("Add", ["b", "c"], ["d"]),
+        node("CumSum", ["a", "axis"], ["e"], reverse=1),
+        node("Add", ["d", "e"], ["out"]),
+    )
+    with pytest.raises(UncoveredError) as refused:
+        written(Case("Several", nodes, {"a": normal(3, 3)}, {"axis": i64(1)}))
+    assert [(n.operator, n.node) for n in refused.value.nodes] == [
+        ("Det", "b"),
+        ("Det", "c"),
+        ("CumSum", "e"),
+    ]
+    assert refused.value.lines() == (
+        "Det of nodes 'b', 'c': there is no rule for this operator",
+        "CumSum of node 'e': its attribute reverse is 1",
+        "  Instead of a sum from the end, turn it with torch.flip.",
+        WAYS_OUT.format("Det and CumSum"),
+    )
+
+
+def test_a_text_names_few_of_many_nodes_and_each_graph_once() -> None:
+    nodes = [
+        UncoveredNode("Det", f"n{k}", "there is none", graph) for k in range(5) for graph in "ab"
+    ]
+    assert UncoveredError(nodes).lines()[0] == (
+        "Det of nodes 'n0', 'n1', 'n2' and 2 more in a, b: there is none"
+    )
 
 
 def test_a_mistake_in_a_rule_is_an_error_that_names_the_node(
