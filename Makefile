@@ -27,7 +27,7 @@ help:
 	@echo "make test-arm64  runtime, devices and replays on aarch64 under emulation (docs/arm64.md)"
 	@echo "make test-attack every fuzzer with all its cases, some 60 minutes (docs/attacks.md)"
 	@echo "make check       ruff, format, mypy, then the tests"
-	@echo "make docs        write docs/api.md from the docstrings, then test the documents"
+	@echo "make docs        write docs/api.md and a table of docs/native.md, then test the documents"
 	@echo "make docs-site   README and docs/ as pages in site/, with a search that needs no server"
 	@echo "make deb         Debian packages of the wheels in dist/"
 	@echo "make image BUNDLE=...   a container image of a bundle's program, for four processors"
@@ -88,7 +88,8 @@ check: install
 
 docs: install
 	$(BIN)/python scripts/api_page.py >docs/api.md
-	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_public_surface.py
+	$(BIN)/python scripts/operator_table.py
+	$(BIN)/python -m pytest -q tests/test_readme.py tests/test_public_surface.py tests/export/native/test_limits.py
 
 # README and docs/ as pages in site/: no server, no network, links and anchors checked.
 $(SITE_VENV)/installed: docs/site/requirements.txt

@@ -363,16 +363,3 @@ def elementwise(template: str, cost: int) -> Rule:
         lowering.define(Value(shape, lowering.dtype, apply(template, cost, *arguments)))
 
     return rule
-
-
-def with_attributes(rule: Rule, **covered: Any) -> Rule:
-    """Return a rule that refuses a node whose attributes have other values than `covered`."""
-
-    def checked(lowering: Lowering) -> None:
-        for name, value in covered.items():
-            setting = lowering.attribute(name, value)
-            if setting != value:
-                raise lowering.refuse(f"its attribute {name} is {setting!r}")
-        rule(lowering)
-
-    return checked

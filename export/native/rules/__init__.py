@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgefold.export.native.program.limits import LimitedRule, limits_of
 from edgefold.export.native.program.lowering import Lowering, Rule
 from edgefold.export.native.rules.elementwise import ELEMENTWISE, FUNCTIONS
 from edgefold.export.native.rules.moving import MOVING
@@ -17,6 +18,13 @@ NUMBERS = (ELEMENTWISE | REDUCTIONS).keys() - {"Cast"}
 WIDE = {"float64", "uint64"}
 
 
+def types_of(operator: str) -> str:
+    """Return words for the element types for which an operator has C code."""
+    if operator in SINGLE:
+        return "float32"
+    return "float32, bool, integers but uint64" if operator in NUMBERS else "all"
+
+
 def _typed(operator: str, rule: Rule) -> Rule:
     """Return `rule` with a check that refuses element types for which `operator` has no C code."""
 
@@ -28,7 +36,7 @@ def _typed(operator: str, rule: Rule) -> Rule:
             raise lowering.refuse(f"it takes {dtype} and gives {', '.join(results)}")
         rule(lowering)
 
-    return checked
+    return LimitedRule(checked, limits_of(rule))
 
 
 RULES: dict[str, Rule] = {

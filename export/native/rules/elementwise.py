@@ -8,13 +8,13 @@ import numpy as np
 
 from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.program.limits import limited
 from edgefold.export.native.program.lowering import (
     Lowering,
     NarrowWeights,
     Rule,
     c_name,
     elementwise,
-    with_attributes,
 )
 from edgefold.export.native.program.values import Expression, Literal, Value, apply
 
@@ -199,15 +199,24 @@ def _along_axis(lowering: Lowering, index: int, value: Value) -> Expression:
     return lowering.of_array(array.reshape(lead)).broadcast(value.shape).expression
 
 
+def _mod(lowering: Lowering) -> None:
+    if lowering.dtype.startswith("float"):
+        elementwise("fmodf({0}, {1})", FUNCTION)(lowering)
+    elif lowering.attribute("fmod", 0):
+        raise lowering.refuse("its attribute fmod is 1")
+    else:
+        elementwise("edgefold_mod_i64({0}, {1})", DEAR)(lowering)
+
+
 ELEMENTWISE: dict[str, Rule] = {
     "Above": _by_type(integers("edgefold_max_int({0}, {1})", 1), _above),
     "Abs": _by_type(integers("edgefold_abs_int({0})", 1), elementwise("fabsf({0})", 1)),
     "Add": _wrapping("+"),
     "And": elementwise("((int){0} & (int){1})", 1),
     "Below": _by_type(integers("edgefold_min_int({0}, {1})", 1), _below),
-    "Cast": _cast,
+    "Cast": limited(_cast, others=("no int64 of float64",)),
     "Clip": _clip,
-    "DequantizeLinear": with_attributes(_dequantize, block_size=0),
+    "DequantizeLinear": limited(_dequantize, constants=(1, 2), block_size=(0,)),
     "Div": _by_type(integers("edgefold_div_int({0}, {1})", DEAR), _divide),
     "Equal": elementwise("({0} == {1})", 1),
     "Greater": elementwise("({0} > {1})", 1),
@@ -216,10 +225,7 @@ ELEMENTWISE: dict[str, Rule] = {
     "LessOrEqual": elementwise("({0} <= {1})", 1),
     "Max": _extreme("max"),
     "Min": _extreme("min"),
-    "Mod": _by_type(
-        with_attributes(elementwise("edgefold_mod_i64({0}, {1})", DEAR), fmod=0),
-        elementwise("fmodf({0}, {1})", FUNCTION),
-    ),
+    "Mod": limited(_mod, others=("integers: fmod=0",)),
     "Mul": _wrapping("*"),
     "Neg": _by_type(integers("(0 - (uint64_t){0})", 1), elementwise("(-{0})", 1)),
     "Not": elementwise("(!{0})", 1),
@@ -245,17 +251,19 @@ ELEMENTWISE: dict[str, Rule] = {
 FUNCTIONS: dict[str, Rule] = {
     "Ceil": elementwise("ceilf({0})", 1),
     "Cos": _wave("cos"),
-    "Elu": with_attributes(elementwise("edgefold_elu({0})", FUNCTION), alpha=1.0),
+    "Elu": limited(elementwise("edgefold_elu({0})", FUNCTION), alpha=(1.0,)),
     "Erf": elementwise("edgefold_erf({0})", FUNCTION),
     "Exp": elementwise("edgefold_exp({0})", FUNCTION),
     "Floor": elementwise("edgefold_floor({0})", 1),
-    "IsInf": with_attributes(
-        elementwise("(isinf({0}) != 0)", 1), detect_negative=1, detect_positive=1
+    "IsInf": limited(
+        elementwise("(isinf({0}) != 0)", 1), detect_negative=(1,), detect_positive=(1,)
     ),
     "IsNaN": elementwise("(isnan({0}) != 0)", 1),
     "Log": elementwise("edgefold_log({0})", FUNCTION),
     "Pow": _pow,
-    "QuantizeLinear": with_attributes(_quantize, block_size=0),
+    "QuantizeLinear": limited(
+        _quantize, constants=(1, 2), block_size=(0,), others=("only to int8 and uint8",)
+    ),
     "Reciprocal": elementwise("(1.0f / {0})", DEAR),
     "Round": elementwise("edgefold_round({0})", 1),
     "Sigmoid": elementwise("edgefold_sigmoid({0})", FUNCTION),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.program.limits import limited
 from edgefold.export.native.program.lowering import Lowering, Rule, c_name
 from edgefold.export.native.program.values import Literal, Value
 
@@ -92,8 +93,8 @@ def _pad(lowering: Lowering) -> None:
     pads = [(0, 0)] * n_axes
     for at, axis in enumerate(axes):
         pads[axis] = amounts[at], amounts[at + len(amounts) // 2]
-    if any(n < 0 for pair in pads for n in pair) or mode not in ("constant", "reflect", "edge"):
-        raise lowering.refuse(f"mode {mode} with pads {pads}")
+    if any(n < 0 for pair in pads for n in pair):
+        raise lowering.refuse(f"its pads are {pads}")
     output = lowering.node.output[0]
     whole = lowering.place(output, lowering.shape, lowering.dtype)
     for axis, (before, after) in enumerate(pads):
@@ -152,12 +153,17 @@ MOVING: dict[str, Rule] = {
     "Expand": _expand,
     "Flatten": _reshape,
     "Identity": _identity,
-    "Pad": _pad,
+    "Pad": limited(
+        _pad,
+        constants=(1, 3),
+        mode=("constant", "reflect", "edge"),
+        others=("no pads below 0",),
+    ),
     "Reshape": _reshape,
-    "Slice": _slice,
+    "Slice": limited(_slice, constants=(1, 2, 3, 4)),
     "Split": _split,
     "Squeeze": _reshape,
-    "Tile": _tile,
+    "Tile": limited(_tile, constants=(1,)),
     "Transpose": _transpose,
     "Unsqueeze": _reshape,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefold.export.native.program.constants import Array, number_text, packed
+from edgefold.export.native.program.limits import limited
 from edgefold.export.native.program.lowering import Lowering, Rule, c_name
 from edgefold.export.native.program.values import (
     Literal,
@@ -177,4 +178,7 @@ def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
     return Value((*batch, k, n), buffer.dtype, View(buffer, 0, strides))
 
 
-PRODUCTS: dict[str, Rule] = {"Gemm": _gemm, "MatMul": _matmul}
+PRODUCTS: dict[str, Rule] = {
+    "Gemm": _gemm,
+    "MatMul": limited(_matmul, others=("no factor with one axis",)),
+}

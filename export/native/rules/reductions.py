@@ -8,13 +8,8 @@ import numpy as np
 
 from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.export.native.program.constants import number_text
-from edgefold.export.native.program.lowering import (
-    LARGEST_EXPRESSION,
-    Lowering,
-    Rule,
-    c_name,
-    with_attributes,
-)
+from edgefold.export.native.program.limits import limited
+from edgefold.export.native.program.lowering import LARGEST_EXPRESSION, Lowering, Rule, c_name
 from edgefold.export.native.program.values import Apply, Expression, Shape, Value, apply
 
 MOST_TERMS = 32
@@ -193,8 +188,6 @@ def _softmax(function: str) -> Rule:
 
 def _layer_normalization(lowering: Lowering) -> None:
     value, output = lowering.in_memory(0), lowering.node.output[0]
-    if any(lowering.node.output[1:]):
-        raise lowering.refuse("it gives the mean or the deviation too")
     axis = lowering.attribute("axis", -1) % len(value.shape)
     n = math.prod(value.shape[axis:])
     lead = value.shape[:axis]
@@ -243,19 +236,19 @@ def _arg_max(lowering: Lowering, opposite: Value | None = None) -> None:
 
 
 REDUCTIONS: dict[str, Rule] = {
-    "ReduceMax": _reduction("max"),
-    "ReduceMin": _reduction("min"),
-    "ReduceSum": _reduction("sum"),
+    "ReduceMax": limited(_reduction("max"), constants=(1,)),
+    "ReduceMin": limited(_reduction("min"), constants=(1,)),
+    "ReduceSum": limited(_reduction("sum"), constants=(1,)),
 }
 """Rules of operators that are computed in single precision and in whole numbers of 64 bits."""
 
 MEANS: dict[str, Rule] = {
-    "ArgMax": with_attributes(_arg_max, select_last_index=0),
-    "ArgMin": with_attributes(_arg_min, select_last_index=0),
-    "LayerNormalization": _layer_normalization,
+    "ArgMax": limited(_arg_max, select_last_index=(0,)),
+    "ArgMin": limited(_arg_min, select_last_index=(0,)),
+    "LayerNormalization": limited(_layer_normalization, constants=(1, 2), n_outputs=1),
     "LogSoftmax": _softmax("log_softmax"),
-    "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMean": _mean,
+    "ReduceLogSumExp": limited(_log_sum_exp, constants=(1,)),
+    "ReduceMean": limited(_mean, constants=(1,)),
     "Softmax": _softmax("softmax"),
 }
 """Rules of operators that are computed in single precision only."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.export.native.program.lowering import Lowering, Rule, c_name, with_attributes
+from edgefold.export.native.program.limits import limited
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name
 from edgefold.export.native.program.values import Expression, Pick, Value, View
 
 
@@ -113,11 +114,17 @@ def _top_k(lowering: Lowering) -> None:
 
 
 SELECTING: dict[str, Rule] = {
-    "CumSum": with_attributes(_cum_sum, reverse=0, exclusive=0),
+    "CumSum": limited(
+        _cum_sum,
+        constants=(1,),
+        reverse=(0,),
+        exclusive=(0,),
+        others=("float32 and int64",),
+    ),
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
 }
 
-SORTING: dict[str, Rule] = {"TopK": _top_k}
+SORTING: dict[str, Rule] = {"TopK": limited(_top_k, constants=(1,))}
 """Rules of operators that are computed in single precision only."""

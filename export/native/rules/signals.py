@@ -8,7 +8,8 @@ from itertools import product as combinations
 import numpy as np
 
 from edgefold.export.native.program.constants import Array
-from edgefold.export.native.program.lowering import Lowering, Rule, c_name, with_attributes
+from edgefold.export.native.program.limits import limited
+from edgefold.export.native.program.lowering import Lowering, Rule, c_name
 from edgefold.export.native.program.values import Literal, Shape, Value, View, apply
 from edgefold.export.native.rules.products import Factor, packed_value, product
 
@@ -32,8 +33,6 @@ def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
     strides = tuple(lowering.attribute("strides", [1] * rank))
     dilations = tuple(lowering.attribute("dilations", [1] * rank))
     pads = tuple(lowering.attribute("pads", [0] * (2 * rank)))
-    if lowering.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise lowering.refuse("its padding is chosen automatically")
     return kernel, strides, dilations, pads
 
 
@@ -158,8 +157,6 @@ def _conv_transpose(lowering: Lowering) -> None:
 def _lstm(lowering: Lowering) -> None:
     """Lower an LSTM of one direction with default activations; ONNX orders gates as i, o, f, c."""
     node = lowering.node
-    if lowering.has(4) or lowering.has(7):
-        raise lowering.refuse("it has one of sequence_lens, P")
     sequence = lowering.value(0)
     steps, n_streams, _ = sequence.shape
     w, r = (lowering.constant(index)[0].astype(np.float32).T for index in (1, 2))
@@ -207,10 +204,22 @@ def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
     return result
 
 
+PADDED = ("NOTSET", "VALID")
+"""Values of auto_pad that are covered: the padding is stated, or there is none."""
+
 SIGNALS: dict[str, Rule] = {
-    "Conv": _conv,
-    "ConvTranspose": with_attributes(_conv_transpose, group=1, output_shape=[]),
-    "LSTM": with_attributes(
-        _lstm, activations=[], clip=0.0, direction="forward", input_forget=0, layout=0
+    "Conv": limited(_conv, constants=(1, 2), auto_pad=PADDED),
+    "ConvTranspose": limited(
+        _conv_transpose, constants=(1, 2), auto_pad=PADDED, group=(1,), output_shape=([],)
+    ),
+    "LSTM": limited(
+        _lstm,
+        constants=(1, 2, 3),
+        absent=(4, 7),
+        activations=([],),
+        clip=(0.0,),
+        direction=("forward",),
+        input_forget=(0,),
+        layout=(0,),
     ),
 }

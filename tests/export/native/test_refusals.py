@@ -17,6 +17,7 @@ from edgefold.export.native.program.coverage import (
     UncoveredError,
     UncoveredNode,
 )
+from edgefold.export.native.program.limits import Limits, limits_of
 from edgefold.export.native.program.lowering import Lowering, elementwise
 from edgefold.export.native.rules import RULES
 from edgefold.runtime.errors import ExportError
@@ -48,40 +49,58 @@ def blocks(op: str, array: Array, **attributes: Any) -> Case:
     return replace(case, opset=21)
 
 
+REFUSED = (
+    (one("Det", "Det", normal(3, 3)), "Det"),
+    (one("Slice-late", "Slice", normal(9), i64(1), i64(3)), "Slice"),
+    (one("CumSum", "CumSum", normal(3, 9), i64(1), constants=1, reverse=1), "CumSum"),
+    (one("MatMul-int", "MatMul", integers(3, 3), integers(3, 3)), "MatMul"),
+    (lstm(clip=0.1), "LSTM"),
+    (lstm(input_forget=1), "LSTM"),
+    (Case("Lengths", (node("LSTM", ["x", "w", "r", "", "n"], ["out"], hidden_size=4),),
+          {"x": normal(2, 3, 5), "n": np.full(3, 2, np.int32)},
+          {"w": normal(1, 16, 5), "r": normal(1, 16, 4)}), "LSTM"),
+    (one("Pad-less", "Pad", normal(2, 6), i64(0, -1, 0, 0), constants=1), "Pad"),
+    (one("Conv-same", "Conv", normal(1, 2, 6), normal(2, 2, 3), constants=1,
+         auto_pad="SAME_UPPER"), "Conv"),
+    (one("MatMul-row", "MatMul", normal(3), normal(3, 4)), "MatMul"),
+    (one("Shape", "ConvTranspose", normal(1, 2, 3), normal(2, 3, 3), constants=1, strides=[2],
+         output_shape=[6]), "ConvTranspose"),
+    (one("Mod", "Mod", integers(3), integers(3), fmod=1), "Mod"),
+    (one("Pow-int", "Pow", integers(3), i64(2), constants=1), "Pow"),
+    (one("Mean-int", "ReduceMean", integers(3)), "ReduceMean"),
+    (one("ArgMin-last", "ArgMin", normal(3), select_last_index=1), "ArgMin"),
+    (one("Elu", "Elu", normal(3), alpha=0.5), "Elu"),
+    (one("ArgMax-int", "ArgMax", integers(3)), "ArgMax"),
+    (one("float64", "Add", np.ones(3), np.ones(3)), "Add"),
+    (one("float64-chosen", "Where", integers(3) > 2, np.ones(3), np.ones(3)), "Where"),
+    (one("float64-cast", "Cast", np.ones(3), to=TensorProto.INT64), "Cast"),
+    (one("uint64", "Less", np.ones(3, np.uint64), np.ones(3, np.uint64)), "Less"),
+    (one("CumSum-32", "CumSum", np.ones(3, np.int32), i64(0), constants=1), "CumSum"),
+    (blocks("DequantizeLinear", np.ones((4, 5), np.int8), block_size=2), "DequantizeLinear"),
+    (blocks("QuantizeLinear", normal(4, 5), block_size=2), "QuantizeLinear"),
+    (blocks("QuantizeLinear", normal(2, 5), output_dtype=TensorProto.INT16), "QuantizeLinear"),
+    (Case("Mean", (node("LayerNormalization", ["a", "w"], ["out", "mean"]),),
+          {"a": normal(3, 5)}, {"w": normal(5)}), "LayerNormalization"),
+    (one("IsInf", "IsInf", normal(3), detect_negative=0), "IsInf"),
+    (one("Axes", "Transpose", normal(*[2] * 15), perm=[*range(14, -1, -1)]), "Transpose"),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("case", "named"),
-    [
-        (one("Det", "Det", normal(3, 3)), "Det"),
-        (one("Slice-late", "Slice", normal(9), i64(1), i64(3)), "Slice"),
-        (one("CumSum", "CumSum", normal(3, 9), i64(1), constants=1, reverse=1), "CumSum"),
-        (one("MatMul-int", "MatMul", integers(3, 3), integers(3, 3)), "MatMul"),
-        (lstm(clip=0.1), "LSTM"),
-        (lstm(input_forget=1), "LSTM"),
-        (one("Shape", "ConvTranspose", normal(1, 2, 3), normal(2, 3, 3), constants=1, strides=[2],
-             output_shape=[6]), "ConvTranspose"),
-        (one("Mod", "Mod", integers(3), integers(3), fmod=1), "Mod"),
-        (one("Pow-int", "Pow", integers(3), i64(2), constants=1), "Pow"),
-        (one("Mean-int", "ReduceMean", integers(3)), "ReduceMean"),
-        (one("ArgMax-int", "ArgMax", integers(3)), "ArgMax"),
-        (one("float64", "Add", np.ones(3), np.ones(3)), "Add"),
-        (one("float64-chosen", "Where", integers(3) > 2, np.ones(3), np.ones(3)), "Where"),
-        (one("float64-cast", "Cast", np.ones(3), to=TensorProto.INT64), "Cast"),
-        (one("uint64", "Less", np.ones(3, np.uint64), np.ones(3, np.uint64)), "Less"),
-        (one("CumSum-32", "CumSum", np.ones(3, np.int32), i64(0), constants=1), "CumSum"),
-        (blocks("DequantizeLinear", np.ones((4, 5), np.int8), block_size=2), "DequantizeLinear"),
-        (blocks("QuantizeLinear", normal(4, 5), block_size=2), "QuantizeLinear"),
-        (blocks("QuantizeLinear", normal(2, 5), output_dtype=TensorProto.INT16), "QuantizeLinear"),
-        (Case("Mean", (node("LayerNormalization", ["a", "w"], ["out", "mean"]),),
-              {"a": normal(3, 5)}, {"w": normal(5)}), "LayerNormalization"),
-        (one("IsInf", "IsInf", normal(3), detect_negative=0), "IsInf"),
-        (one("Axes", "Transpose", normal(*[2] * 15), perm=[*range(14, -1, -1)]), "Transpose"),
-    ],
+    REFUSED,
     ids=lambda value: value.name if isinstance(value, Case) else "",
-)  # fmt: skip
+)
 def test_what_is_not_covered_is_refused_by_operator_and_node(case: Case, named: str) -> None:
     with pytest.raises(ExportError, match=f"{named} of node 'out'") as refused:
         written(case)
     assert f"without {named}" in str(refused.value) and "CONTRIBUTING.md" in str(refused.value)
+
+
+def test_every_limit_but_constants_has_a_case() -> None:
+    limits = {name: limits_of(rule) for name, rule in RULES.items()}
+    limited = {n for n, of in limits.items() if replace(of, constants=()) != Limits()}
+    assert limited - {named for _, named in REFUSED} == set()
 
 
 def test_every_uncovered_node_is_named_also_behind_another(
