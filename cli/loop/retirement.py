@@ -43,6 +43,7 @@ class Retirement(LoopWatcher):
         self._stop, self._most_s, self._clock = stop, QUIET_S + sync_s, clock
         self._source: RowSource | None = None
         self._last_s, self._quiet_s = clock(), 0.0
+        self._n_received = 0
         self.is_done = False
 
     def attach(self, source: RowSource) -> None:
@@ -55,8 +56,10 @@ class Retirement(LoopWatcher):
     def idle(self) -> None:
         now_s = self._clock()
         step_s, self._last_s = now_s - self._last_s, now_s
-        if self._source is None or self._source.away_since is not None:
-            self._quiet_s = 0.0
+        source, before = self._source, self._n_received
+        self._n_received = source.n_received if source else 0
+        if source is None or source.away_since is not None or self._n_received != before:
+            self._quiet_s = 0.0  # messages that give no row are no silence
             return
         # A process that was stopped for an hour has not listened for an hour.
         self._quiet_s += min(step_s, LONGEST_WAIT_S)

@@ -79,6 +79,7 @@ class MessageSource(RowSource):
         self._kept = (0, 0)  # the last message of which lines are processed, and their number
         self._begins = False  # whether a message that gave no row began a connection
         self._n_open, self._since_s = 0, 0.0  # messages that are not acknowledged; since when
+        self._n_received = 0
         self.n_connections = self.n_repeated = 0
 
     @property
@@ -157,6 +158,7 @@ class MessageSource(RowSource):
             if message is None:
                 self._idle()
                 continue
+            self._n_received += 1
             self._n_open += 1
             if self._n_open == 1:
                 self._since_s = self._clock()
@@ -277,6 +279,10 @@ class MessageSource(RowSource):
     @property
     def away_since(self) -> float | None:
         return self._feed.away_since
+
+    @property
+    def n_received(self) -> int:
+        return self._n_received
 
     def retire(self) -> None:
         self._feed.retire()

@@ -176,6 +176,11 @@ class RowSource(Protocol):
         """
         return None
 
+    @property
+    def n_received(self) -> int:
+        """Return how many messages have come in this run, with those that gave no row."""
+        return 0
+
     def retire(self) -> None:
         """Let the input keep nothing for a later run, from its end on; all rows must be saved."""
         return

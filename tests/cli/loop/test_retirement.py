@@ -10,7 +10,7 @@ from edgefold.cli.loop.retirement import QUIET_S, Retirement
 
 def test_only_silence_of_a_connected_broker_ends_a_loop() -> None:
     now = SimpleNamespace(s=0.0)
-    source = SimpleNamespace(away_since=1.0)
+    source = SimpleNamespace(away_since=1.0, n_received=0)
     retirement = Retirement(lambda: False, 1.0, lambda: cast("float", now.s))
     retirement.attach(cast("Any", source))
 
@@ -23,6 +23,8 @@ def test_only_silence_of_a_connected_broker_ends_a_loop() -> None:
     n_quiet = int((QUIET_S + 1.0) / 0.2) + 2
     assert not wait(3 * n_quiet)  # the broker is away
     source.away_since = None
+    assert not wait(n_quiet - 5)
+    source.n_received += 1  # one that gives no row
     assert not wait(n_quiet - 5)
     now.s += 1.0
     retirement.line()
