@@ -60,9 +60,9 @@ def start_metrics(
         return
     from importlib.metadata import version
 
-    from edgefold.cli.loop.metric_families import LoopCollector, RunFacts
-    from edgefold.cli.loop.metric_outlets import MetricsFile, MetricsServer, registry_of
-    from edgefold.cli.loop.metrics import LoopMetrics
+    from edgefold.cli.metrics.families import LoopCollector, RunFacts
+    from edgefold.cli.metrics.loop_metrics import LoopMetrics
+    from edgefold.cli.metrics.outlets import MetricsFile, MetricsServer, registry_of
     from edgefold.runtime.sensors.shipped_bundle import word_of
 
     metrics = LoopMetrics(loop, tell)

@@ -22,7 +22,7 @@ from edgefold.runtime.errors import DataError, OutputError
 from edgefold.runtime.loop.alarm import Alarm
 from edgefold.runtime.loop.watcher import RowView, WatchedRow
 from tests.brokers import LIMIT_S, Broker, free_port, mosquitto, until
-from tests.cli.loop.test_metric_outlets import waiting_run
+from tests.cli.metrics.test_metric_outlets import waiting_run
 
 pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from edgefold.cli.loop.metrics import (
+from edgefold.cli.metrics.loop_metrics import (
     BOUNDS_S,
     COUNTED,
     MOST_SERIES,

@@ -1,4 +1,4 @@
-"""Count what a loop does in this run, for metrics; `metric_families` turns the counts into metrics.
+"""Count what a loop does in this run, for metrics; `families` turns the counts into metrics.
 
     loop's thread     taken ─> row, refused ─> line, idle, saved      adds to numbers
     another thread    a scrape reads the numbers, and waits for nobody

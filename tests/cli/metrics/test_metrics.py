@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgefold.cli.loop.metrics import MOST_SERIES, OTHER, WINDOW, LoopMetrics
 from edgefold.cli.main import main
+from edgefold.cli.metrics.loop_metrics import MOST_SERIES, OTHER, WINDOW, LoopMetrics
 from edgefold.runtime.loop.alarm import EVENTS, Alarm
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.known_rows import KnownRows
@@ -24,8 +24,8 @@ pytest.importorskip("prometheus_client", reason="prometheus-client is not instal
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from edgefold.cli.loop.metric_families import LoopCollector, RunFacts
-from edgefold.cli.loop.metric_outlets import registry_of
+from edgefold.cli.metrics.families import LoopCollector, RunFacts
+from edgefold.cli.metrics.outlets import registry_of
 
 Samples = dict[tuple[str, ...], float]
 

@@ -22,7 +22,7 @@ from tests.brokers import LIMIT_S, until
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 
-from edgefold.cli.loop.metric_outlets import MetricsFile, MetricsServer, registry_of
+from edgefold.cli.metrics.outlets import MetricsFile, MetricsServer, registry_of
 
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

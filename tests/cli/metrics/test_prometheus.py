@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tests.brokers import LIMIT_S, Broker, free_port, program, until
-from tests.cli.loop.test_alert_rules import RULES
-from tests.cli.loop.test_metric_outlets import NO_PROXY, said_url, waiting_run
+from tests.cli.metrics.test_alert_rules import RULES
+from tests.cli.metrics.test_metric_outlets import NO_PROXY, said_url, waiting_run
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 

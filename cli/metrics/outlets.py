@@ -23,7 +23,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import MetricsHandler
 
-from edgefold.cli.loop.metric_families import LoopCollector
+from edgefold.cli.metrics.families import LoopCollector
 from edgefold.runtime.errors import OutputError
 from edgefold.runtime.loop.watcher import LoopWatcher
 

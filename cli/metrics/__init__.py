@@ -1,0 +1,1 @@
+"""Give metrics of a running loop to Prometheus."""
