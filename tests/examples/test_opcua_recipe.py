@@ -66,24 +66,20 @@ def test_each_change_is_a_row_at_its_source_time_and_none_comes_twice(tmp_path: 
 
 
 def test_the_whole_recipe_writes_what_is_expected_and_an_alarm(tmp_path: Path) -> None:
-    with opcua_server(tmp_path, free_port()) as server:
+    said = tmp_path / "said"
+    with opcua_server(tmp_path, free_port()) as server, said.open("wb") as errors:
         server.measure(20.0, 0)
         run = ["-m", "edgefold.cli.main", "run", "sensors", "--input", "-", "--stream", "series"]
         rows = [RECIPES / "opcua_rows.py", server.url, FLOW, "--period", "20"]
         with (
-            started(*rows, stdout=subprocess.PIPE) as reader,
+            started(*rows, stdout=subprocess.PIPE, stderr=errors) as reader,
             started(*run, "--output", "-", stdin=reader.stdout, stdout=subprocess.PIPE) as loop,
             started(RECIPES / "opcua_results.py", server.url, stdin=loop.stdout),
         ):
-            second = 1
-
-            def is_expected() -> bool:
-                nonlocal second
-                server.measure(20.0 + second % 3, second)
-                second += 1
-                return abs(float(server.read(f"{FLOW}.Expected")) - 21) < 2 and second > 90
-
-            until(is_expected, "the expected value")
+            until(lambda: "is connected" in said.read_text(), "the subscription")
+            for second in range(1, 201):
+                server.measure(20 + second % 3 + second * 7 % 10 / 10, second)
+            until(lambda: 19 < server.read(f"{FLOW}.Expected") < 24, "the expected value")
             assert server.read(f"{FLOW}.Alarm") is False
-            server.measure(900.0, second)
+            server.measure(900.0, 201)
             until(lambda: server.read(f"{FLOW}.Alarm") is True, "the alarm")
