@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, Full, Queue
 from typing import Any
 
@@ -29,8 +29,9 @@ from edgefold.runtime.sources.serial_port import advice_on_access, open_port, re
 BLOCK = 4096
 WAKE_S = 0.2
 MOST_WAITING = 10_000
-LEAST_S = 1e-6
-"""Lines that come in one block are so far apart, since no two rows of a sensor have one time."""
+SPREAD_S = 0.2
+"""Lines that come in one block are spread over the time since the block before, at most so long.
+Many adapters hand over what they have only every 16 ms, and a busy processor is late."""
 ENDS = re.compile(rb"[\r\n]")
 AWAY = (errno.ENOENT, errno.ENXIO, errno.ENODEV, errno.EIO)
 """Errors of a device that is not there."""
@@ -79,6 +80,7 @@ class SerialFeed(MessageFeed):
         self._news: deque[str] = deque()
         self._failure: Exception | None = None
         self._ends = threading.Event()
+        self._read_s = 0.0  # when the last block came, by a clock that never goes back
         self._thread = threading.Thread(target=self._read, daemon=True)
         self.n_dropped = 0
 
@@ -126,6 +128,7 @@ class SerialFeed(MessageFeed):
             self._report(text)  # udev may give it to its group in a moment
             return False
         self._buffer, self._skips, self.away_since = b"", True, None
+        self._read_s = time.monotonic()
         if self._last_news:
             self._news.append("is open")
         self._last_news = ""
@@ -159,24 +162,27 @@ class SerialFeed(MessageFeed):
             self._fd, self.away_since = -1, time.time()
             self._report("was unplugged; the loop waits until it is there again")
             return
-        received = time.time()
-        *lines, rest = ENDS.split(self._buffer + block)
-        self._buffer = rest
-        for line in lines:
-            is_whole, self._skips = not self._skips, False
-            if line.strip() and (is_whole or self._rows.is_header(line)):
-                self._add(line, received)
-                received += LEAST_S
-        if len(rest) >= LONGEST:
+        *lines, self._buffer = ENDS.split(self._buffer + block)
+        if lines and self._skips:
+            self._skips = False
+            if not self._rows.is_header(lines[0]):
+                del lines[0]
+        if len(self._buffer) >= LONGEST:
             if not self._skips:
-                self._add(rest[:LONGEST], received)
+                lines.append(self._buffer[:LONGEST])
             self._buffer, self._skips = b"", True
+        self._add([line for line in lines if line.strip()])
 
-    def _add(self, line: bytes, received: float) -> None:
-        try:
-            self._lines.put_nowait(Message("", line, received))
-        except Full:
-            self.n_dropped += 1
+    def _add(self, lines: Sequence[bytes]) -> None:
+        """Queue the lines of a block, the last of which came now."""
+        received, read_s = time.time(), time.monotonic()
+        between_s = min(SPREAD_S, read_s - self._read_s) / max(1, len(lines))
+        self._read_s = read_s
+        for n_later, line in zip(range(len(lines) - 1, -1, -1), lines, strict=True):
+            try:
+                self._lines.put_nowait(Message("", line, received - n_later * between_s))
+            except Full:
+                self.n_dropped += 1
 
     # In the loop's thread -------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from edgefold.runtime.sources.message import Message
 from edgefold.runtime.sources.message_rows import MessageKeys
 from edgefold.runtime.sources.message_source import MessageSource
 from edgefold.runtime.sources.row_source import SourceOptions, is_serial, open_row_source
-from edgefold.runtime.sources.serial_feed import SerialFeed
+from edgefold.runtime.sources.serial_feed import SPREAD_S, SerialFeed
 from edgefold.runtime.sources.serial_port import open_port, speeds
 from tests.brokers import LIMIT_S, until
 from tests.serial_board import SerialBoard
@@ -75,7 +75,7 @@ def test_every_byte_comes_as_it_was_sent_and_the_first_half_line_is_dropped(
         now = time.time()
         board.print("24", "25")
         first, second = received.message().received, received.message().received
-        assert now <= first < second <= time.time() + 1e-5
+        assert now - SPREAD_S <= first < second <= time.time()
     assert received.said == []
 
 
