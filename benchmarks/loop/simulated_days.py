@@ -38,7 +38,7 @@ from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.stop_signal import StopSignal
 
-QUESTION = "Does a loop hold for a month of rows, with faults of its rows, process and disk?"
+QUESTION = "Does a loop hold for weeks of rows, with faults of its rows, process and disk?"
 DISK_BYTES = 96 << 20
 GROWTH_BYTES = 256 * 1024
 FLASH_PERCENT = 10.0
@@ -75,6 +75,7 @@ def measure(plan: Plan, folder: Path, stop: Callable[[], bool]) -> dict[str, Any
             run.close()
     return {
         **{name: getattr(plan, name) for name in ("hz", "day_s", "every", "part_bytes")},
+        "n_planned": plan.n_days,
         "has_disk": disk is not None,
         "days": run.days,
         **asdict(run.totals),

@@ -22,8 +22,13 @@ def simulated_days(data: Record) -> list[Table]:
             *("threads", "written", "snapshot", "files kept", "output files finished"),
         ],
         [_day(number, days[number]) for number in numbers],
-        f"{sum(day['n_rows'] for day in days):,} rows of {n} days at {data['hz']:g} Hz, in "
-        f"{data['n_lives']} processes; --every {data['every']}, --rotate "
+        f"{sum(day['n_rows'] for day in days):,} rows of {n} days at {data['hz']:g} Hz"
+        + (
+            f" (of {data['n_planned']} planned ones; it was stopped)"
+            if n < data["n_planned"]
+            else ""
+        )
+        + f", in {data['n_lives']} processes; --every {data['every']}, --rotate "
         f"{data['part_bytes'] / 1e6:g}MB. "
         f"{_calm(days)}Memory is that at the end of the day; files kept is the most at any time, "
         "without finished ones. Refused are rows of a wrong time or value, and lines that cannot "
