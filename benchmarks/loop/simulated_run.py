@@ -208,14 +208,13 @@ class SimulatedRun:
     def _all_written(self) -> int:
         return self._written + (self._loop.footprint().written_bytes if self._loop.lives else 0)
 
-    def _send(self, start: int, stop: int) -> bool:
-        """Send lines, and compare the files that are finished; return whether the loop lives."""
+    def _send(self, start: int, stop: int) -> None:
+        """Send lines until the loop has ended, and compare the files that are finished."""
         for at in range(start, stop, AT_ONCE):
             if not self._loop.send(self._sent.lines(at, min(at + AT_ONCE, stop))):
-                return False
+                return
             self._check.finished()
             self._kept = max(self._kept, self._loop.kept_bytes())
-        return True
 
     def _end(self, end: End, code: int) -> None:
         """Judge the end of a life, which must have this exit code."""
