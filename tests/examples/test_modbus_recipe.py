@@ -28,7 +28,7 @@ def test_registers_are_read_scaled_and_read_again_after_a_restart(tmp_path: Path
         def fill(temperature: float) -> None:
             device.set(HOLDING, 0, round(temperature * 10), "INT16")
             device.set(INPUT, 10, 3.25, "FLOAT32", "little")
-            device.set(HOLDING, 20, 70_000_123, "UINT32", "big")
+            device.set(HOLDING, 20, -70_123, "INT32", "big")
 
         def rows() -> list[dict[str, object]]:
             return [json.loads(line) for line in lines.read_text().splitlines()]
@@ -47,7 +47,7 @@ def test_registers_are_read_scaled_and_read_again_after_a_restart(tmp_path: Path
             process.wait()
     first = rows()[0]
     assert str(first.pop("time")).endswith("+00:00")
-    assert first == {"temperature": -21.5, "flow": 3.25, "energy": 70000.123}
+    assert first == {"temperature": -21.5, "flow": 3.25, "power": -70.123}
     assert said.read_text().count("does not answer") == 1
 
 
