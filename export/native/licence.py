@@ -14,7 +14,9 @@ LICENCE = """\
  */
 """
 WEIGHTS_LICENCE = """\
-/* These numbers are the weights of a model. They belong to the model's owner, and Edgefold gives no
+/* SPDX-License-Identifier: Apache-2.0 AND LicenseRef-weights-of-the-model
+ *
+ * These numbers are the weights of a model. They belong to the model's owner, and Edgefold gives no
  * licence of them. Edgefold's part, the lines around them, is under Apache-2.0.
  */
 """

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefold.export.native.program.c_words import c_identifier
 from edgefold.export.native.program.values import Buffer
 
 Array = NDArray[Any]
 A_LINE = 8
+UNNAMED = re.compile(r"c_[0-9a-f]{16}$|edgefold\.|rows/")
+"""Matches names that the export gives to constants of its own, or by their content."""
 PANELS = (16, 8, 4)
 """Widths, in columns, of the panels that c/products.c multiplies at once."""
 
@@ -30,23 +34,34 @@ class Constants:
     _arrays: list[tuple[Buffer, Array]] = field(default_factory=list)
     _notes: list[str] = field(default_factory=list)
 
-    def buffer(self, array: Array, reader: str = "") -> Buffer:
+    def buffer(self, array: Array, reader: str = "", name: str = "") -> Buffer:
         """Add an array in row-major order if it is new, and return its buffer.
 
         Args:
             array: Numbers of any shape and type.
             reader: Words for a comment in C that say what reads it, such as "MatMul of scores".
+            name: Name of the constant in the graph, from which that in C is made. A name by which
+                the export marks equal contents is no name: the array then gets a number.
         """
         array = np.ascontiguousarray(array)
         key = array.dtype.name, array.tobytes()
         if key not in self._held:
-            name = f"{self.prefix}_constant_{len(self._arrays)}"
-            self._held[key] = buffer = Buffer(name, array.dtype.name, array.size, "constant")
+            text = self._free_name(name if name and not UNNAMED.match(name) else "")
+            self._held[key] = buffer = Buffer(text, array.dtype.name, array.size, "constant")
             stored = array.view(np.uint16) if array.dtype == np.float16 else array
             self._arrays.append((buffer, stored.reshape(-1)))
             shape = " x ".join(map(str, array.shape)) or "1"
             self._notes.append(f"/* {shape}{f', read by {reader}' if reader else ''} */\n")
         return self._held[key]
+
+    def _free_name(self, name: str) -> str:
+        """Return a name in C that no array has, made of `name` or, if that is "", of a number."""
+        first = f"{self.prefix}_constant_{c_identifier(name or str(len(self._arrays)))}"
+        taken, text, count = {buffer.name for buffer, _ in self._arrays}, first, 1
+        while text in taken:
+            count += 1
+            text = f"{first}_{count}"
+        return text
 
     @property
     def n_bytes(self) -> int:

@@ -122,20 +122,26 @@ class Lowering:
     def named(self, name: str) -> Value:
         """Return a value by its name in the graph."""
         if name not in self.values:
-            self.values[name] = self.of_array(self.arrays[name])
+            self.values[name] = self.of_array(self.arrays[name], name)
         return self.values[name]
 
-    def of_array(self, array: Array) -> Value:
-        """Return an array as a constant value; one repeated number becomes a literal of C."""
+    def of_array(self, array: Array, name: str = "") -> Value:
+        """Return an array as a constant value; one repeated number becomes a literal of C.
+
+        `name` is the name in the graph, if it has one.
+        """
         if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             text = number_text(array.reshape(-1)[0], array.dtype.name)
             dtype = "float32" if array.dtype == np.float16 else array.dtype.name
             return Value(array.shape, dtype, Literal(text))
-        return _widened(self.stored(array))
+        return _widened(self.stored(array, name))
 
-    def stored(self, array: Array) -> Value:
-        """Store an array among the constants, and return it as a value in memory."""
-        buffer = self.constants.buffer(array, self.reader)
+    def stored(self, array: Array, name: str = "") -> Value:
+        """Store an array among the constants, and return it as a value in memory.
+
+        `name` is the name in the graph, if it has one.
+        """
+        buffer = self.constants.buffer(array, self.reader, name)
         return Value(array.shape, buffer.dtype, View(buffer, 0, row_major(array.shape)))
 
     @property

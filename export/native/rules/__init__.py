@@ -7,11 +7,12 @@ from edgefold.export.native.program.lowering import Lowering, Rule
 from edgefold.export.native.rules.elementwise import ELEMENTWISE, FUNCTIONS
 from edgefold.export.native.rules.moving import MOVING
 from edgefold.export.native.rules.products import PRODUCTS
+from edgefold.export.native.rules.recurrent import RECURRENT
 from edgefold.export.native.rules.reductions import MEANS, REDUCTIONS
 from edgefold.export.native.rules.selecting import SELECTING, SORTING
 from edgefold.export.native.rules.signals import SIGNALS
 
-SINGLE = FUNCTIONS | MEANS | PRODUCTS | SIGNALS | SORTING
+SINGLE = FUNCTIONS | MEANS | PRODUCTS | RECURRENT | SIGNALS | SORTING
 """Operators that are computed in single precision only."""
 NUMBERS = (ELEMENTWISE | REDUCTIONS).keys() - {"Cast"}
 """Operators that are computed in single precision or in signed integers of 64 bits."""

@@ -73,7 +73,7 @@ def _gemm(lowering: Lowering) -> None:
     bias, beta = None, lowering.attribute("beta", 1.0)
     if lowering.has(2) and lowering.is_constant(2):
         bias = lowering.stored(
-            (lowering.constant(2) * np.float32(beta)).astype(np.float32)
+            (lowering.constant(2) * np.float32(beta)).astype(np.float32), lowering.node.input[2]
         ).broadcast(shape)
     elif lowering.has(2):
         bias = times(lowering.value(2), beta).broadcast(shape)
@@ -148,12 +148,12 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
     narrow = lowering.narrow.get(name)
     if narrow is not None and narrow.weights.ndim == 2 and not turned:
         scales = lowering.stored((narrow.scales * np.float32(alpha)).reshape(*APART, -1))
-        return Factor(packed_value(lowering, narrow.weights, batch), 0, scales)
+        return Factor(packed_value(lowering, narrow.weights, batch, name), 0, scales)
     if lowering.is_constant(1):
         array = lowering.constant(1)
         if array.dtype != np.float16 or alpha != 1:
             array = array.astype(np.float32) * np.float32(alpha)
-        return Factor(packed_value(lowering, array.T if turned else array, batch))
+        return Factor(packed_value(lowering, array.T if turned else array, batch, name))
     value = times(lowering.value(1), alpha)
     value = value.transposed((1, 0)) if turned else value
     view = value.view
@@ -165,14 +165,15 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
     return Factor(value.broadcast((*batch, *value.shape[-2:])), row)
 
 
-def packed_value(lowering: Lowering, array: Array, batch: Shape) -> Value:
+def packed_value(lowering: Lowering, array: Array, batch: Shape, name: str) -> Value:
     """Store constant matrices (..., K, N) as panels of columns (see `packed`).
 
-    Return their value of shape (*batch, K, N): the leading axes are broadcast to `batch`.
+    Return their value of shape (*batch, K, N): the leading axes are broadcast to `batch`. `name` is
+    their name in the graph.
     """
     k, n = array.shape[-2:]
     matrices = [packed(matrix) for matrix in array.reshape(-1, k, n)]
-    buffer = lowering.constants.buffer(np.concatenate(matrices), lowering.reader)
+    buffer = lowering.constants.buffer(np.concatenate(matrices), lowering.reader, name)
     lead = (1,) * (len(batch) + 2 - array.ndim) + array.shape[:-2]
     strides = (*(stride * k * n for stride in row_major(lead)), 0, 0)
     return Value((*batch, k, n), buffer.dtype, View(buffer, 0, strides))

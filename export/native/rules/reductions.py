@@ -207,7 +207,8 @@ def _layer_normalization(lowering: Lowering) -> None:
             texts.append("NULL")
         else:
             whole = np.broadcast_to(array.astype(np.float32), value.shape[axis:])
-            texts.append(lowering.constants.buffer(whole, lowering.reader).name)
+            named = lowering.node.input[index]
+            texts.append(lowering.constants.buffer(whole, lowering.reader, named).name)
     epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
     call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon}, {texts[0]}, {texts[1]});"
     lowering.program.rows(c_name(lowering.node.output[0]), lead, [rows, into], call, [into])

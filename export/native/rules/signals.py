@@ -1,8 +1,9 @@
-"""Turn convolutions, as products over patches, and the LSTM into C."""
+"""Turn convolutions, as products over patches, into C."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import product as combinations
 
 import numpy as np
@@ -14,12 +15,27 @@ from edgefold.export.native.program.values import Literal, Shape, Value, View, a
 from edgefold.export.native.rules.products import Factor, packed_value, product
 
 
-def _dense(lowering: Lowering, rows: Value, weights: Array, bias: Array | None, name: str) -> Value:
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Holds constant numbers and their name in the graph."""
+
+    array: Array
+    name: str
+
+
+def input_named(lowering: Lowering, index: int) -> Named:
+    """Return input number `index` of the node, which is constant, in single precision."""
+    return Named(lowering.constant(index).astype(np.float32), lowering.node.input[index])
+
+
+def dense(lowering: Lowering, rows: Value, weights: Named, bias: Named | None, name: str) -> Value:
     """Return rows (M, K) times constant weights (K, N), plus a bias (N,), in new memory."""
-    shape = (rows.shape[0], weights.shape[1])
+    shape = (rows.shape[0], weights.array.shape[1])
     result = lowering.program.fresh(name, shape, "float32")
-    bias_rows = None if bias is None else lowering.stored(bias).broadcast(shape)
-    product(lowering, rows, result, Factor(packed_value(lowering, weights, ())), bias_rows)
+    stored = lowering.stored(bias.array, bias.name) if bias else None
+    bias_rows = stored.broadcast(shape) if stored else None
+    factor = Factor(packed_value(lowering, weights.array, (), weights.name))
+    product(lowering, rows, result, factor, bias_rows)
     return result
 
 
@@ -61,10 +77,10 @@ def _conv(lowering: Lowering) -> None:
 
     The left factor has a row for each output position: the patch of inputs under the kernel there.
     """
-    value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
+    value, named = lowering.value(0), input_named(lowering, 1)
     kernel, strides, dilations, pads = _spatial(lowering)
     groups, output = lowering.attribute("group", 1), lowering.node.output[0]
-    bias = lowering.constant(2).astype(np.float32) if lowering.has(2) else None
+    weights, bias = named.array, input_named(lowering, 2) if lowering.has(2) else None
     name, shape = c_name(output), lowering.shape
     source = lowering.program.in_memory(_padded(lowering, value, pads, name), f"{name}_input")
     view, rank = source.view, len(kernel)
@@ -90,10 +106,10 @@ def _conv(lowering: Lowering) -> None:
             rows = lowering.program.keep(whole, f"{name}_patches").reshaped((m, k))
         assert rows is not None
         part = slice(group * made_each, (group + 1) * made_each)
-        result = _dense(
-            lowering, rows, weights[part].reshape(made_each, k).T,
-            None if bias is None else bias[part], f"{name}_rows",
-        ).reshaped((n_streams, *out, made_each))  # fmt: skip
+        factor = Named(weights[part].reshape(made_each, k).T, named.name)
+        own_bias = bias and Named(bias.array[part], bias.name)
+        flat = dense(lowering, rows, factor, own_bias, f"{name}_rows")
+        result = flat.reshaped((n_streams, *out, made_each))
         assert result is not None
         turned = result.transposed([0, rank + 1, *range(1, rank + 1)])
         if groups == 1 and output not in lowering.places:
@@ -108,7 +124,8 @@ def _conv_transpose(lowering: Lowering) -> None:
 
     A product makes a patch of outputs for each input position, and overlapping patches are added.
     """
-    value, weights = lowering.value(0), lowering.constant(1).astype(np.float32)
+    value, named = lowering.value(0), input_named(lowering, 1)
+    weights = named.array
     kernel, strides, dilations, pads = _spatial(lowering)
     output, shape, rank = lowering.node.output[0], lowering.shape, len(kernel)
     name, program = c_name(output), lowering.program
@@ -117,7 +134,8 @@ def _conv_transpose(lowering: Lowering) -> None:
     flat = (n_streams * math.prod(places), value.shape[1])
     rows = turned.reshaped(flat) or program.keep(turned, f"{name}_rows").reshaped(flat)
     assert rows is not None
-    result = _dense(lowering, rows, weights.reshape(weights.shape[0], -1), None, f"{name}_patches")
+    factor = Named(weights.reshape(weights.shape[0], -1), named.name)
+    result = dense(lowering, rows, factor, None, f"{name}_patches")
     patches = result.reshaped((n_streams, *places, channels, *kernel))
     assert patches is not None
     reach = tuple(
@@ -135,7 +153,8 @@ def _conv_transpose(lowering: Lowering) -> None:
         if lowering.has(2)
         else np.zeros(channels, np.float32)
     )
-    start = lowering.of_array(bias.reshape((-1,) + (1,) * rank)).broadcast(whole_shape)
+    bias_name = lowering.node.input[2] if lowering.has(2) else ""
+    start = lowering.of_array(bias.reshape((-1,) + (1,) * rank), bias_name).broadcast(whole_shape)
     program.keep(start, name, whole)
     for offsets in combinations(*(range(k) for k in kernel)):
         part, spread = patches, whole
@@ -154,56 +173,6 @@ def _conv_transpose(lowering: Lowering) -> None:
     lowering.define(cut)
 
 
-def _lstm(lowering: Lowering) -> None:
-    """Lower an LSTM of one direction with default activations; ONNX orders gates as i, o, f, c."""
-    node = lowering.node
-    sequence = lowering.value(0)
-    steps, n_streams, _ = sequence.shape
-    w, r = (lowering.constant(index)[0].astype(np.float32).T for index in (1, 2))
-    size = r.shape[0]
-    both = lowering.constant(3)[0].astype(np.float32) if lowering.has(3) else np.zeros(8 * size)
-    bias = (both[: 4 * size] + both[4 * size :]).astype(np.float32)
-    zeros = Value((), "float32", Literal("0.0f")).broadcast((n_streams, size))
-    hidden, cell = (
-        _first(lowering, index, (n_streams, size)) if lowering.has(index) else zeros
-        for index in (5, 6)
-    )
-    name = c_name(node.output[0] or node.output[1])
-    flat = (steps * n_streams, sequence.shape[2])
-    tokens = sequence.reshaped(flat) or lowering.program.keep(sequence, name).reshaped(flat)
-    assert tokens is not None
-    driven = _dense(lowering, tokens, w, bias, f"{name}_driven")
-    outputs = lowering.program.fresh(f"{name}_all", (steps, 1, n_streams, size), "float32")
-    for step in range(steps):
-        fed = driven.sliced(0, step * n_streams, 1, n_streams)
-        back = _dense(lowering, hidden, r, None, f"{name}_back")
-        gates = []
-        for gate in range(4):
-            a, b = (v.sliced(1, gate * size, 1, size).expression for v in (fed, back))
-            squash = "edgefold_tanh({0})" if gate == 3 else "edgefold_sigmoid({0})"
-            gates.append(apply(squash, 10, apply("({0} + {1})", 1, a, b)))
-        i, o, f, c = gates
-        memory = apply("({0} * {1} + {2} * {3})", 3, f, cell.expression, i, c)
-        cell = lowering.program.keep(Value((n_streams, size), "float32", memory), f"{name}_cell")
-        answer = apply("({0} * edgefold_tanh({1}))", 11, o, cell.expression)
-        into = outputs.sliced(0, step, 1, 1).reshaped((n_streams, size))
-        hidden = lowering.program.keep(
-            Value((n_streams, size), "float32", answer), f"{name}_hidden", into
-        )
-    for output, value in enumerate((outputs, hidden, cell)):
-        if output < len(node.output) and node.output[output]:
-            shaped = value.reshaped(lowering.shapes[node.output[output]])
-            assert shaped is not None
-            lowering.define(shaped, output)
-
-
-def _first(lowering: Lowering, index: int, shape: Shape) -> Value:
-    """Return input number `index` of an LSTM, an initial state (1, B, H), in `shape`, (B, H)."""
-    result = lowering.in_memory(index).reshaped(shape)
-    assert result is not None
-    return result
-
-
 PADDED = ("NOTSET", "VALID")
 """Values of auto_pad that are covered: the padding is stated, or there is none."""
 
@@ -211,15 +180,5 @@ SIGNALS: dict[str, Rule] = {
     "Conv": limited(_conv, constants=(1, 2), auto_pad=PADDED),
     "ConvTranspose": limited(
         _conv_transpose, constants=(1, 2), auto_pad=PADDED, group=(1,), output_shape=([],)
-    ),
-    "LSTM": limited(
-        _lstm,
-        constants=(1, 2, 3),
-        absent=(4, 7),
-        activations=([],),
-        clip=(0.0,),
-        direction=("forward",),
-        input_forget=(0,),
-        layout=(0,),
     ),
 }

@@ -26,6 +26,7 @@ def test_each_file_states_the_licence_and_leaves_the_weights_to_their_owner(
     assert len(files) > 25
     assert [name for name, text in files.items() if not text.startswith(IDENTIFIER)] == []
     assert "owner" in weights[:200] and IDENTIFIER not in weights
+    assert weights.startswith("/* SPDX-License-Identifier: Apache-2.0 AND LicenseRef-weights-of-")
 
 
 def test_the_header_defines_the_version_of_the_generator(tiny_bundle: Path) -> None:

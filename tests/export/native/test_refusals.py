@@ -30,6 +30,7 @@ from tests.export.native.test_rules import (
     node,
     normal,
     one,
+    recurrent,
     tensors_of,
 )
 
@@ -56,6 +57,11 @@ REFUSED = (
     (one("MatMul-int", "MatMul", integers(3, 3), integers(3, 3)), "MatMul"),
     (lstm(clip=0.1), "LSTM"),
     (lstm(input_forget=1), "LSTM"),
+    (lstm(activations=["Sigmoid", "Tanh", "Relu"]), "LSTM"),
+    (recurrent("GRU", "GRU", 3, ["out"], activations=["HardSigmoid", "Tanh"]), "GRU"),
+    (recurrent("RNN", "RNN", 1, ["out"], activations=["Sigmoid"]), "RNN"),
+    (recurrent("RNN-both", "RNN", 1, ["out"], direction="bidirectional",
+               activations=["Tanh", "Relu"]), "RNN"),
     (Case("Lengths", (node("LSTM", ["x", "w", "r", "", "n"], ["out"], hidden_size=4),),
           {"x": normal(2, 3, 5), "n": np.full(3, 2, np.int32)},
           {"w": normal(1, 16, 5), "r": normal(1, 16, 4)}), "LSTM"),

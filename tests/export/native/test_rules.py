@@ -102,6 +102,23 @@ def chosen(name: str, comparison: str, inputs: dict[str, Array]) -> Case:
     return Case(name, nodes, inputs)
 
 
+def recurrent(name: str, op: str, gates: int, outputs: list[str], **attributes: Any) -> Case:
+    """A case of a recurrence of 3 times, 2 streams, 5 inputs and 8 units, with all its weights."""
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    initial = ["h", "c"] if op == "LSTM" else ["h"]
+    inputs = ["x", "w", "r", "b", "", *initial]
+    return Case(
+        name,
+        (node(op, inputs, outputs, hidden_size=8, **attributes),),
+        {"x": normal(3, 2, 5), **{key: normal(ways, 2, 8) for key in initial}},
+        {
+            "w": normal(ways, 8 * gates, 5),
+            "r": normal(ways, 8 * gates, 8),
+            "b": normal(ways, 16 * gates),
+        },
+    )
+
+
 CASES = (
     ATTENTION,
     *(chosen(f"{of}-pairs", of, PAIRS) for of in ("Less", "Greater")),
@@ -196,6 +213,20 @@ CASES = (
     Case("LSTM", (node("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["all", "out"], hidden_size=8),),
          {"x": normal(3, 2, 5), "h": normal(1, 2, 8), "c": normal(1, 2, 8)},
          {"w": normal(1, 32, 5), "r": normal(1, 32, 8), "b": normal(1, 64)}),
+    *(recurrent(f"LSTM-{way}", "LSTM", 4, outputs, direction=way)
+      for way, outputs in (("reverse", ["all", "", "out"]), ("bidirectional", ["out"]),
+                           ("bidirectional", ["", "out", "cell"]))),
+    *(recurrent(f"GRU-{way}-{last}", "GRU", 3, outputs, direction=way, linear_before_reset=last)
+      for way, outputs in (("forward", ["out"]), ("reverse", ["", "out"]),
+                           ("bidirectional", ["out", "last"]), ("bidirectional", ["all", "out"]))
+      for last in (0, 1)),
+    *(recurrent(f"RNN-{name}", "RNN", 1, ["out", "last"], activations=[name])
+      for name in ("Tanh", "Relu")),
+    recurrent("RNN-bidirectional", "RNN", 1, ["all", "out"], direction="bidirectional"),
+    *(Case(f"GRU-bare-{last}", (node("GRU", ["x", "w", "r"], ["out"], hidden_size=8,
+                                     linear_before_reset=last),),
+           {"x": normal(3, 2, 5)}, {"w": normal(1, 24, 5), "r": normal(1, 24, 8)})
+      for last in (0, 1)),
     Case("Quantized", (node("QuantizeLinear", ["a", "s", "z"], ["q"]),
                        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
                        node("DequantizeLinear", ["w", "t", "zw"], ["v"], axis=1),
