@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgefold.export.native.program.limits import LimitedRule, limits_of
 from edgefold.export.native.program.lowering import Lowering, Rule
+from edgefold.export.native.rules.activations import ACTIVATIONS
 from edgefold.export.native.rules.elementwise import ELEMENTWISE, FUNCTIONS
 from edgefold.export.native.rules.moving import MOVING
 from edgefold.export.native.rules.products import PRODUCTS
@@ -11,8 +12,9 @@ from edgefold.export.native.rules.recurrent import RECURRENT
 from edgefold.export.native.rules.reductions import MEANS, REDUCTIONS
 from edgefold.export.native.rules.selecting import SELECTING, SORTING
 from edgefold.export.native.rules.signals import SIGNALS
+from edgefold.export.native.rules.windows import WINDOWS
 
-SINGLE = FUNCTIONS | MEANS | PRODUCTS | RECURRENT | SIGNALS | SORTING
+SINGLE = ACTIVATIONS | FUNCTIONS | MEANS | PRODUCTS | RECURRENT | SIGNALS | SORTING | WINDOWS
 """Operators that are computed in single precision only."""
 NUMBERS = (ELEMENTWISE | REDUCTIONS).keys() - {"Cast"}
 """Operators that are computed in single precision or in signed integers of 64 bits."""

@@ -251,7 +251,6 @@ ELEMENTWISE: dict[str, Rule] = {
 FUNCTIONS: dict[str, Rule] = {
     "Ceil": elementwise("ceilf({0})", 1),
     "Cos": _wave("cos"),
-    "Elu": limited(elementwise("edgefold_elu({0})", FUNCTION), alpha=(1.0,)),
     "Erf": elementwise("edgefold_erf({0})", FUNCTION),
     "Exp": elementwise("edgefold_exp({0})", FUNCTION),
     "Floor": elementwise("edgefold_floor({0})", 1),

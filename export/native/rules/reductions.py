@@ -217,6 +217,42 @@ def _layer_normalization(lowering: Lowering) -> None:
     lowering.define(result)
 
 
+def _of_terms(term: str, last: str = "") -> Rule:
+    """Return the rule of a sum of C text `term` over the elements, to which `last` is applied."""
+
+    def rule(lowering: Lowering) -> None:
+        value = lowering.value(0) if term.count("{0}") == 1 else lowering.in_memory(0)
+        terms = Value(value.shape, value.dtype, apply(term, 1, value.expression))
+        total = reduced(lowering, terms, _axes(lowering, len(value.shape)), "sum")
+        if last:
+            ended = Value(total.shape, total.dtype, apply(last, 4, total.expression))
+            total = lowering.program.keep(ended, c_name(lowering.node.output[0]), total)
+        lowering.computed(total)
+
+    return rule
+
+
+def _instance_normalization(lowering: Lowering) -> None:
+    """Lower the normalisation of each channel of (B, C, ...); torch writes GroupNorm by it, too."""
+    value, output = lowering.value(0), lowering.node.output[0]
+    rows_shape = (*value.shape[:2], math.prod(value.shape[2:]))
+    rows = lowering.program.contiguous(value, c_name(output)).reshaped(rows_shape)
+    assert rows is not None
+    into = lowering.program.fresh(c_name(output), rows_shape, "float32")
+    epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
+    call = f"edgefold_normalize({{0}}, {{1}}, {rows_shape[-1]}, {epsilon}, NULL, NULL);"
+    lowering.program.rows(c_name(output), rows_shape[:-1], [rows, into], call, [into])
+    result = into.reshaped(value.shape)
+    assert result is not None
+    terms = []
+    for index in (1, 2):
+        array = lowering.constant(index).reshape((-1, *[1] * (len(value.shape) - 2)))
+        factors = lowering.of_array(array, lowering.node.input[index])
+        terms.append(factors.broadcast(value.shape).expression)
+    scaled = apply("({0} * {1} + {2})", 2, result.expression, *terms)
+    lowering.define(Value(value.shape, "float32", scaled))
+
+
 def _arg_min(lowering: Lowering) -> None:
     value = lowering.value(0)
     _arg_max(lowering, Value(value.shape, value.dtype, apply("(-{0})", 1, value.expression)))
@@ -246,8 +282,12 @@ REDUCTIONS: dict[str, Rule] = {
 MEANS: dict[str, Rule] = {
     "ArgMax": limited(_arg_max, select_last_index=(0,)),
     "ArgMin": limited(_arg_min, select_last_index=(0,)),
+    "InstanceNormalization": limited(_instance_normalization, constants=(1, 2)),
     "LayerNormalization": limited(_layer_normalization, constants=(1, 2), n_outputs=1),
     "LogSoftmax": _softmax("log_softmax"),
+    "ReduceL1": limited(_of_terms("fabsf({0})"), constants=(1,)),
+    "ReduceL2": limited(_of_terms("({0} * {0})", "sqrtf({0})"), constants=(1,)),
+    "ReduceSumSquare": limited(_of_terms("({0} * {0})"), constants=(1,)),
     "ReduceLogSumExp": limited(_log_sum_exp, constants=(1,)),
     "ReduceMean": limited(_mean, constants=(1,)),
     "Softmax": _softmax("softmax"),

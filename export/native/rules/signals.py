@@ -52,19 +52,18 @@ def _spatial(lowering: Lowering) -> tuple[Shape, Shape, Shape, Shape]:
     return kernel, strides, dilations, pads
 
 
-def _padded(lowering: Lowering, value: Value, pads: Shape, name: str) -> Value:
-    """Return a value (B, C, ...) with zeros around each axis behind C; a copy if there are any.
+def padded(lowering: Lowering, value: Value, pads: Shape, name: str, fill: str = "0.0f") -> Value:
+    """Return a value (B, C, ...) with `fill` around each axis behind C; a copy if there is any.
 
-    `pads` are the numbers of zeros before each axis, then those after each.
+    `pads` are the numbers of added elements before each axis, then those after each; `fill` is a
+    number as C text.
     """
     rank = len(pads) // 2
     if not any(pads):
         return value
     spatial = tuple(n + pads[axis] + pads[rank + axis] for axis, n in enumerate(value.shape[2:]))
     result = lowering.program.fresh(f"{name}_padded", (*value.shape[:2], *spatial), "float32")
-    lowering.program.keep(
-        Value((), "float32", Literal("0.0f")).broadcast(result.shape), name, result
-    )
+    lowering.program.keep(Value((), "float32", Literal(fill)).broadcast(result.shape), name, result)
     inner = result
     for axis, n in enumerate(value.shape[2:]):
         inner = inner.sliced(2 + axis, pads[axis], 1, n)
@@ -82,7 +81,7 @@ def _conv(lowering: Lowering) -> None:
     groups, output = lowering.attribute("group", 1), lowering.node.output[0]
     weights, bias = named.array, input_named(lowering, 2) if lowering.has(2) else None
     name, shape = c_name(output), lowering.shape
-    source = lowering.program.in_memory(_padded(lowering, value, pads, name), f"{name}_input")
+    source = lowering.program.in_memory(padded(lowering, value, pads, name), f"{name}_input")
     view, rank = source.view, len(kernel)
     assert view is not None
     n_streams, out = shape[0], shape[2:]

@@ -75,7 +75,10 @@ REFUSED = (
     (one("Pow-int", "Pow", integers(3), i64(2), constants=1), "Pow"),
     (one("Mean-int", "ReduceMean", integers(3)), "ReduceMean"),
     (one("ArgMin-last", "ArgMin", normal(3), select_last_index=1), "ArgMin"),
-    (one("Elu", "Elu", normal(3), alpha=0.5), "Elu"),
+    (Case("Gelu", (node("Gelu", ["a"], ["out"], approximate="other"),), {"a": normal(3)},
+          opset=20), "Gelu"),
+    *((one(f"{op}-same", op, normal(1, 2, 6), kernel_shape=[3], auto_pad="SAME_UPPER"), op)
+      for op in ("MaxPool", "AveragePool")),
     (one("ArgMax-int", "ArgMax", integers(3)), "ArgMax"),
     (one("float64", "Add", np.ones(3), np.ones(3)), "Add"),
     (one("float64-chosen", "Where", integers(3) > 2, np.ones(3), np.ones(3)), "Where"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -213,6 +213,30 @@ CASES = (
     Case("LSTM", (node("LSTM", ["x", "w", "r", "b", "", "h", "c"], ["all", "out"], hidden_size=8),),
          {"x": normal(3, 2, 5), "h": normal(1, 2, 8), "c": normal(1, 2, 8)},
          {"w": normal(1, 32, 5), "r": normal(1, 32, 8), "b": normal(1, 64)}),
+    *(one(op, op, normal(3, 21) * 3)
+      for op in ("LeakyRelu", "HardSwish", "HardSigmoid", "Selu", "Celu", "Softsign")),
+    *(one(f"{op}-alpha", op, normal(3, 21) * 3, alpha=0.3)
+      for op in ("LeakyRelu", "HardSigmoid", "Selu", "Celu", "Elu")),
+    one("PRelu", "PRelu", normal(2, 4, 9), normal(4, 1), constants=1),
+    replace(one("Mish", "Mish", normal(3, 21) * 3), opset=18),
+    *(replace(one(f"Gelu-{form}", "Gelu", normal(3, 21) * 3, approximate=form), opset=20)
+      for form in ("none", "tanh")),
+    *(one(op, op, normal(3, 40), axes=[1]) for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare")),
+    one("ReduceL2-first", "ReduceL2", normal(7, 3, 5), axes=[0], keepdims=0),
+    one("InstanceNormalization", "InstanceNormalization", normal(2, 3, 4, 5), normal(3), normal(3),
+        constants=2, epsilon=1e-3),
+    one("MaxPool", "MaxPool", normal(2, 3, 20), kernel_shape=[3], strides=[2], pads=[1, 1],
+        ceil_mode=1),
+    one("MaxPool-2", "MaxPool", normal(1, 3, 9, 8), kernel_shape=[3, 2], dilations=[2, 1],
+        pads=[1, 0, 0, 1]),
+    one("MaxPool-wide", "MaxPool", normal(1, 3, 90), kernel_shape=[40], strides=[10]),
+    *(one(f"AveragePool-{include}", "AveragePool", normal(2, 3, 20), kernel_shape=[3],
+          strides=[2], pads=[1, 1], count_include_pad=include) for include in (0, 1)),
+    one("AveragePool-2", "AveragePool", normal(1, 3, 9, 8), kernel_shape=[3, 2], strides=[3, 2]),
+    one("AveragePool-ceil", "AveragePool", normal(1, 3, 10), kernel_shape=[3], strides=[2],
+        ceil_mode=1),
+    one("AveragePool-one", "AveragePool", normal(1, 3, 9), kernel_shape=[9]),
+    *(one(op, op, normal(2, 3, 4, 5)) for op in ("GlobalAveragePool", "GlobalMaxPool")),
     *(recurrent(f"LSTM-{way}", "LSTM", 4, outputs, direction=way)
       for way, outputs in (("reverse", ["all", "", "out"]), ("bidirectional", ["out"]),
                            ("bidirectional", ["", "out", "cell"]))),
