@@ -56,8 +56,10 @@ static inline float edgefold_min(float x, float y) {
     return x == x ? smaller : x;
 }
 
-/* The larger number, but NaN only if x is; so is edgefold_below. Each is one instruction. */
+/* The larger number, but NaN only if x is; one instruction. */
 static inline float edgefold_above(float x, float bound) { return x < bound ? bound : x; }
+
+/* The smaller number, but NaN only if x is. */
 static inline float edgefold_below(float x, float bound) { return x > bound ? bound : x; }
 
 /* -1, 0 or 1. */
