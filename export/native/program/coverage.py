@@ -13,8 +13,10 @@ from edgefold.runtime.errors import ExportError
 
 NAMED = 3
 """Largest number of nodes of one operator that a text names."""
-WAYS_OUT = "Run the bundle on onnxruntime, write the model without {}, or add a rule \
-(CONTRIBUTING.md)."
+WAYS_OUT = (
+    "Run the bundle on onnxruntime, write the model without {}, or add a rule (CONTRIBUTING.md)."
+)
+"""Text that ends each refusal, for the operators' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +40,26 @@ class UncoveredError(ExportError):
     """The graphs have nodes that generated C does not cover; `nodes` describes each."""
 
     def __init__(self, nodes: Sequence[UncoveredNode]):
-        operators = list(dict.fromkeys(node.operator for node in nodes))
-        advice = [f"{INSTEAD[name]}. " for name in operators if name in INSTEAD]
+        operators = _operators(nodes)
+        advice = "".join(f"{INSTEAD[name]}. " for name in operators if name in INSTEAD)
+        clauses = "; ".join(_groups(nodes))
         ways_out = WAYS_OUT.format(" and ".join(operators))
-        found = "; ".join(_groups(nodes))
-        super().__init__(f"native code does not cover {found}. {''.join(advice)}{ways_out}")
+        super().__init__(f"native code does not cover {clauses}. {advice}{ways_out}")
         self.nodes = tuple(nodes)
 
     def lines(self) -> tuple[str, ...]:
         """Return the message as lines: what is not covered, and what to write instead."""
         lines: list[str] = []
-        for operator in dict.fromkeys(node.operator for node in self.nodes):
+        operators = _operators(self.nodes)
+        for operator in operators:
             lines += _groups(node for node in self.nodes if node.operator == operator)
             lines += [f"  {INSTEAD[operator]}."] if operator in INSTEAD else []
-        operators = dict.fromkeys(node.operator for node in self.nodes)
         return (*lines, WAYS_OUT.format(" and ".join(operators)))
+
+
+def _operators(nodes: Iterable[UncoveredNode]) -> list[str]:
+    """Return the operators of some nodes, each once, in the order of the nodes."""
+    return list(dict.fromkeys(node.operator for node in nodes))
 
 
 def _groups(nodes: Iterable[UncoveredNode]) -> list[str]:
