@@ -112,7 +112,7 @@ class Stage:
             times = publisher.sent.get(way, 0.0), publisher.acknowledged.get(way, 0.0)
             words = [f"{time - self._begun_s:.3f}" for time in (*times, *self.traffic.subscribed)]
             is_sent = place in self.traffic.sent
-            self.note(f"message {place}: sent, taken, subscriptions {words}, to the loop {is_sent}")
+            self.note(f"message {place}: sent, taken, subscriptions {words}, in turn {is_sent}")
 
     def _start_loop(self, event: Event | None = None) -> None:
         if self._loop is None:

@@ -20,7 +20,8 @@ class Traffic:
         acknowledged: Places of messages that the loop has acknowledged when no later one of their
             topic had been sent to it. After a later one a message is known by its numbers, also
             where the broker has lost its first copy.
-        sent: Places of messages that were sent to the loop.
+        sent: Places of messages that were sent to the loop before any later one of their topic: the
+            loop knows a copy that comes behind a later one by its numbers, and drops it.
         subscribed: Moments at which the broker confirmed the loop's subscription.
         n_foreign: Number of acknowledgements of what was not sent on the same connection.
         n_resumed: Number of connections at which the broker knew the session.
@@ -57,7 +58,8 @@ class Traffic:
 
     def _send(self, place: int) -> set[int]:
         """Note that a message was sent to the loop; return its place if none after it was."""
-        self.sent.add(place)
         topic = self._topics[place]
         newest = self._newest[topic] = max(self._newest.get(topic, place), place)
-        return {place} if place == newest else set()
+        in_turn = {place} if place == newest else set[int]()
+        self.sent |= in_turn
+        return in_turn
