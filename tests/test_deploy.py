@@ -136,6 +136,15 @@ def test_the_loop_of_a_broker_is_watched_and_reaches_the_network_only() -> None:
     assert ("PrivateDevices", "yes") in pairs and ("ProtectSystem", "strict") in pairs
 
 
+def test_the_loop_of_a_broker_publishes_alarms_where_the_tutorial_listens() -> None:
+    """Whoever moves from the tutorial's command to the unit keeps the topics of the alarms."""
+    page = (ROOT / "docs" / "brokers.md").read_text()
+    (typed,) = set(re.findall(r"--alarms mqtt://house@localhost(/\S+)", page))
+    of_unit = shlex.split(dict(settings(MQTT))["ExecStart"])
+    assert of_unit[of_unit.index("--alarms") + 1] == "${EDGEFOLD_BROKER}" + typed
+    assert f"mosquitto_sub -u house -P PASSWORD -t '{typed[1:]}/#'" in page
+
+
 @pytest.mark.parametrize("loop", CPU_LOOPS)
 def test_a_loop_on_the_processor_reaches_no_device_and_no_network(loop: str) -> None:
     pairs = settings(loop)
