@@ -35,7 +35,7 @@ class Alarm(NamedTuple):
     size: float
 
     def to_json(self) -> dict[str, str | float | None]:
-        """Return the alarm as a JSON object; a missing value is null."""
+        """Return the alarm as a JSON object; a missing value and no size are null."""
         value = self.value if self.value == self.value else None
         return {
             "series": self.series,
@@ -43,7 +43,7 @@ class Alarm(NamedTuple):
             "time": self.time,
             "value": value,
             "since": self.n_since,
-            "size": self.size,
+            "size": self.size or None,
         }
 
 

@@ -42,7 +42,8 @@ def test_the_file_holds_the_alarms_of_the_output(tmp_path: Path) -> None:
     assert run(*words, "--alarms", tmp_path / "a.jsonl") == 0
     first = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
     assert first == {
-        "series": "roof", "event": "value", "time": "150", "value": 1050.0, "since": 0, "size": 0.0,
+        "series": "roof", "event": "value", "time": "150", "value": 1050.0, "since": 0,
+        "size": None,
     }  # fmt: skip
     assert run(*words, "--value", "wall", "--alarms", tmp_path / "one.csv") == 0
     assert (tmp_path / "one.csv").read_text().startswith("event,time,value,since,size\n")
