@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from edgefold.cli.text.numbers import format_bytes
@@ -13,33 +13,43 @@ from edgefold.runtime.series.durations import duration
 from edgefold.runtime.stream.memory_estimate import MEASURED_PAGE_BYTES
 
 LABEL = 22
+OF_BROKER = "safer"
+"""The kind of advice that belongs to the broker."""
 TITLES = {
     "needed": "needed: without it nothing runs",
-    "safer": "messages that the broker may lose, and the line that prevents it",
+    OF_BROKER: "messages that the broker may lose, and the line that prevents it",
     "more": "would bring more backends or figures",
     "steadier": "would make figures steadier",
 }
 
 
 def render(record: dict[str, Any], advice: Mapping[str, Sequence[Remedy]], width: int = 100) -> str:
-    """Return the whole report as text: the record's sections, then the advice and the verdict."""
+    """Return the whole report as text: the machine and advice on it, the broker, the verdict."""
     title = "backends that open" + (f" {record['bundle']}" if record["bundle"] else "")
-    broker = record.get("broker")
     sections = (
-        *([(f"broker {broker['name']}", [*_broker(broker)])] if broker else []),
         ("machine", [*_machine(record["machine"]), *_condition(record["condition"])]),
         ("software", _software(record["software"])),
         (title, _entries(record["backends"])),
         ("power meters", _entries(record["power"])),
         ("memory meters", _entries(record["memory"])),
     )
-    lines = []
+    lines = [*_sections(sections, width)]
+    lines += _advice([kind for kind in TITLES if kind != OF_BROKER], advice, width)
+    if broker := record.get("broker"):  # it was asked for, so it stands where it is seen
+        lines += _sections([(f"broker {broker['name']}", _broker(broker))], width)
+        lines += _advice([OF_BROKER], advice, width)
+    return "\n".join([*lines, *_verdict(record)]) + "\n"
+
+
+def _sections(
+    sections: Iterable[tuple[str, Iterable[tuple[str, str]]]], width: int
+) -> Iterator[str]:
+    """Yield the lines of sections, each a title and rows of label and text."""
     for title, rows in sections:
-        lines.append(title)
+        yield title
         for label, text in rows:
-            lines += _row(label, text, width)
-        lines.append("")
-    return "\n".join([*lines, *_advice(advice, width), *_verdict(record)]) + "\n"
+            yield from _row(label, text, width)
+        yield ""
 
 
 def _row(label: str, text: str, width: int) -> list[str]:
@@ -246,11 +256,13 @@ def _entries(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         yield entry["name"], f"yes  {', '.join(words)}".rstrip()
 
 
-def _advice(advice: Mapping[str, Sequence[Remedy]], width: int) -> Iterator[str]:
-    for kind, title in TITLES.items():
+def _advice(
+    kinds: Iterable[str], advice: Mapping[str, Sequence[Remedy]], width: int
+) -> Iterator[str]:
+    for kind in kinds:
         if not advice.get(kind):
             continue
-        yield title
+        yield TITLES[kind]
         for remedy in advice[kind]:
             yield from textwrap.wrap(
                 remedy.what, width, initial_indent="  - ", subsequent_indent="    "

@@ -128,6 +128,6 @@ def refusal(reason: ReasonCode, address: BrokerAddress) -> tuple[str, bool]:
     text = str(reason)
     if text in OF_THE_USER:
         given = "a password" if address.password else "no password"
-        whose = f"the user {address.user}" if address.user else "no user"
-        text += f" ({whose} with {given} was given; see {PASSWORD})"
+        whose = f"the user {address.user} with {given}" if address.user else "no user"
+        text += f" ({whose} was given; see {PASSWORD})"
     return text, str(reason) not in FINAL

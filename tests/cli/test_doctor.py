@@ -21,7 +21,7 @@ from edgefold.cli.text.doctor import render
 from edgefold.devices.host import Runner, run_command
 from edgefold.devices.nvidia import load_nvml
 from edgefold.runtime.backends.registry import BACKENDS
-from edgefold.runtime.errors import MeterError
+from edgefold.runtime.errors import MeterError, Remedy
 from tests.fake_nvidia import FakeNvml
 from tests.recorded_boards import MEMINFO, jetson_orin_nano, raspberry_pi_5, write
 
@@ -455,3 +455,14 @@ def test_no_backend_is_a_failure_of_the_machine(
     monkeypatch.setattr("edgefold.cli.doctor.record.DoctorHost", lambda: here)
     assert main(["doctor"]) == ExitCode.MACHINE
     assert "no backend opens" in capsys.readouterr().out
+
+
+def test_the_broker_that_was_asked_for_comes_after_the_machine(tmp_path: Path) -> None:
+    record = examine(place(raspberry_pi_5(tmp_path), lambda words: PMIC))
+    record["broker"] = {"name": "mqtt://hub/home", "answers": False, "reason": "no route"}
+    lost = Remedy("a restart loses messages", "persistence true")
+    text = render(record, {**remedies(record), "safer": [lost]})
+    broker = text.index("\nbroker mqtt://hub/home\n")
+    advice = text.index("would bring more backends")
+    assert text.index("\nmemory meters\n") < advice < broker < text.index("persistence true")
+    assert text.count("\n", broker) < 12
