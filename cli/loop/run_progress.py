@@ -143,9 +143,8 @@ class Progress(LoopWatcher):
             line, name, note = notes.popleft()
             self._n_notes += 1
             if self._n_notes <= SHOWN_NOTES:
-                self._lines_to_say.append(
-                    f"edgefold: {self._source.place(line)}{_whose(name)}: {note}"
-                )
+                whose = f", stream {short(name)}" if name else ""  # the number is of all streams
+                self._lines_to_say.append(f"edgefold: {self._source.place(line)}{whose}: {note}")
             if self._n_notes == SHOWN_NOTES:
                 self._lines_to_say.append("edgefold: further gaps and seasons are not told")
 
@@ -216,8 +215,8 @@ class Progress(LoopWatcher):
             lines += ["", *table(named), ""]
         if self._loop.sensors.are_named and (n_lines := self._loop.unassigned.malformed):
             lines.append(
-                f"no sensor     {n_lines:,} {self._source.unit}s belong to none: they cannot be "
-                f"read, or name a sensor beyond --streams {len(self._loop.sensors.all)}"
+                f"no sensor     {n_lines:,} rows belong to none: they cannot be read, or name a "
+                f"sensor beyond --streams {len(self._loop.sensors.all)}"
             )
         if trial := self._loop.trial:
             lines.append(f"candidate     {_trial_text(trial)}")

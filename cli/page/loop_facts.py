@@ -71,7 +71,7 @@ class LoopFacts(NamedTuple):
         n_connections: Number of connections to a broker.
         progress: The part of the input that is read, such as "45%"; "" if that is not known.
         notes: Remarks of the source, as pairs of label and sentence.
-        unit: The word for a numbered part of the input, "line" or "row".
+        unit: The word for a numbered part of the input, "line" or "message".
         bundle: The name of the bundle whose forecasts are written.
         away_since: The time in seconds since 1970 since which the broker or the device is away;
             None while it is connected.

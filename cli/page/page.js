@@ -42,7 +42,7 @@ function latency(s) { return s < 1e-3 ? `${(s * 1e6).toPrecision(3)} µs` : s < 
 function isDated() { return status && status.loop ? status.loop.is_dated : true; }
 function when(time, words, step = 1) { return time !== null && time !== undefined && isDated() && time > 0 ? moment(time, step) : words || (time === null || time === undefined ? "" : format(time)); }
 function whoIsAway() { return hello && hello.input.includes("://") ? "The broker" : "The device"; }
-function place(line) { return `${status && status.loop ? status.loop.unit : "row"} ${line.toLocaleString()}`; }
+function place(line) { return `${status && status.loop ? status.loop.unit : "line"} ${line.toLocaleString()}`; }
 function titleOf(sensor) { return sensor.name || (hello ? hello.input.replace(/^.*\//, "") : "the sensor"); }
 function ask(...parts) {
   parts.forEach((part) => dirty.add(part));

@@ -218,8 +218,8 @@ class PredictionLoop:
             return
         if self._first_bad:
             raise DataError(
-                f"{source.name} has no usable row in {self.unassigned.lines:,} lines; the first, "
-                f"{self._first_bad}. Give rows of {self._columns.wish}."
+                f"{source.name} has no usable row in {self.unassigned.lines:,} {source.unit}s; the "
+                f"first, {self._first_bad}. Give rows of {self._columns.wish}."
             )
         if not self._kept.has_begun:
             raise DataError(
@@ -259,7 +259,7 @@ class PredictionLoop:
             The line for the output; "" for a row that was refused or has no value.
         """
         if isinstance(part, MissingRow):
-            self._first_bad = self._first_bad or f"line {line}: {part.reason}"
+            self._first_bad = self._first_bad or f"{self._source.unit} {line}: {part.reason}"
             for counters in self._all_counters(name):
                 counters.missing += 1
             self._mid_line = True
@@ -325,7 +325,7 @@ class PredictionLoop:
                 f"{self._source.place(line)}: {reason}. Fix or drop it; everything "
                 "before it is kept."
             )
-        self._first_bad = self._first_bad or f"line {line}: {reason}"
+        self._first_bad = self._first_bad or f"{self._source.unit} {line}: {reason}"
         for counters in (
             self._all_counters(name) if kind == "unreadable" else (self.counters_of(name),)
         ):

@@ -226,6 +226,10 @@ class CsvRows:
             elif text.strip():
                 yield self._line, text
 
+    def stay_on_line(self) -> None:
+        """Give the line that is read next the number of the one before, as parts of one message."""
+        self._line -= 1
+
     def _read(self) -> bytes:
         try:
             return self._file.readline(MAX_LINE_BYTES)

@@ -60,6 +60,7 @@ class MessageFeed(Protocol):
 
     Attributes:
         name: The broker and topics without a password, for messages.
+        unit: The word for a message, "message" or "line".
         is_numbered: Whether messages come from a log with numbers, so that a place in it is enough
             to go on and nothing is acknowledged.
         away_since: This machine's clock, in seconds since 1970, since which the broker is away;
@@ -68,6 +69,7 @@ class MessageFeed(Protocol):
 
     name: str
     is_numbered: bool
+    unit: str = "message"
     away_since: float | None = None
 
     def open(self, place: dict[str, Any]) -> None:

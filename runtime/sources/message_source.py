@@ -10,6 +10,8 @@ numbered log (JetStream) the snapshot keeps the number of the last message, and 
 A broker may send a message again that was received. It is known by its own numbers
 (`MessageKeys.sequence`), or by its time (`edgefold.runtime.loop.known_rows`). A payload with
 neither is a new row each time.
+
+The rows of one message have one number, which counts the messages that gave rows.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class MessageSource(RowSource):
         n_repeated: Number of messages that were dropped because their numbers were known.
     """
 
-    is_live, unit = True, "row"
+    is_live = True
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class MessageSource(RowSource):
         idle: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.name = feed.name
+        self.name, self.unit = feed.name, feed.unit
         self._feed, self._messages, self._journal = feed, rows, journal
         self._group, self._sync_s, self._stop = group, sync_s, stop
         self._idle, self._clock = idle, clock
@@ -118,6 +120,8 @@ class MessageSource(RowSource):
         if len(line) > size:
             self._lines.appendleft(line[size:])
             return line[:size]
+        if self._n_lines and self._rows is not None:  # rows have the number of their message
+            self._rows.stay_on_line()
         self._n_lines += 1
         return line
 

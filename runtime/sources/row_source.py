@@ -90,7 +90,7 @@ class RowSource(Protocol):
         n_connections: Number of connections whose rows have begun to come; after each, rows may
             come again.
         n_repeated: Number of messages that came again and were dropped.
-        unit: The word for a numbered part of the input, "line" or "row".
+        unit: The word for a numbered part of the input, "line" or "message".
     """
 
     name: str

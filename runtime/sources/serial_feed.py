@@ -67,7 +67,7 @@ class SerialFeed(MessageFeed):
         n_dropped: Number of lines that were dropped because more than `MOST_WAITING` waited.
     """
 
-    is_numbered = False
+    is_numbered, unit = False, "line"
 
     def __init__(self, path: str, baud: int | None, rows: LineRows, tell: Callable[[str], None]):
         self.name = path

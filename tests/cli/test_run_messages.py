@@ -91,10 +91,22 @@ def test_a_refused_row_is_named_by_its_topic_and_not_by_a_line(
     SCRIPT.append(Message("house/b", b'{"ts": "soon", "value": 1}', 0.0))
     assert run(range(3)) == 0
     error = capsys.readouterr().err
-    assert "edgefold: row 1: house/a: its value is 'hello', not a number; skipped" in error
-    assert "edgefold: row 2: house/b: its time is 'soon'" in error
+    assert "edgefold: message 1: house/a: its value is 'hello', not a number; skipped" in error
+    assert "edgefold: message 2: house/b: its time is 'soon'" in error
     assert "no sensor     2 rows belong to none" in error
     assert "line" not in error.replace("lines/s", "").replace("5 lines in", "")
+
+
+def test_a_message_with_two_values_has_one_number(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in (*range(40), *range(72, 76)):
+        content = b'{"ts": %d, "warm": %d, "wet": 40}' % (START + 60 * n, n % 3)
+        SCRIPT.append(Message("hall", content, 0.0, begins=n == 0))
+    assert run() == 0
+    error = capsys.readouterr().err
+    assert "edgefold: message 41, stream hall/warm: 32 rows are missing" in error
+    assert "edgefold: message 41, stream hall/wet: 32 rows are missing" in error
 
 
 def n_written(folder: Path) -> int:

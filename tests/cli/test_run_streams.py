@@ -110,7 +110,7 @@ def test_a_sensor_too_many_is_refused_by_name_until_more_are_allowed(
     error = capsys.readouterr().err
     assert "yard" in error and "--streams 2" in error
     assert any(t.startswith("WARNING") and "no slot" in t for t in error.splitlines())
-    assert "46 lines" in next(t for t in error.splitlines() if t.startswith("no sensor"))
+    assert "46 rows" in next(t for t in error.splitlines() if t.startswith("no sensor"))
     assert {row[1] for row in rows_of(output)[1:]} == set(NAMES[:2])
     with files["long"].open("a") as file:
         file.writelines(f"{name},{60 + i},400\n" for i in range(5) for name in ("roof", "new"))
