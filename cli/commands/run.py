@@ -198,7 +198,9 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
         if retirement is not None:
             retirement.attach(source)
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
-        options = LoopOptions(args.every, z, args.strict, args.force, args.next_file)
+        options = LoopOptions(
+            *(args.every, z, args.strict, args.force, args.next_file), of_source.tell
+        )
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
         to = SinkOptions(
             stop, args.rotate, "--output", args.snapshot, of_source.tell, watchers.idle

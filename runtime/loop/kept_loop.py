@@ -23,6 +23,7 @@ from edgefold.runtime.rows.csv_columns import Layout
 from edgefold.runtime.sinks.output_file import explain_existing
 from edgefold.runtime.sinks.row_sink import RowSink
 from edgefold.runtime.sources.row_source import RowSource
+from edgefold.runtime.trial.ended_trial import EndedTrial
 from edgefold.runtime.trial.kept_rows import KeptRows
 from edgefold.runtime.trial.trial import Trial
 from edgefold.runtime.trial.trial_files import TrialFiles
@@ -42,6 +43,7 @@ class KeptLoop:
         trial: The trial of a candidate, with its files; None without one.
         saved: Function that is called after each snapshot.
         idle: Function that is called for each kept row that a candidate learns.
+        tell: Function that gets a sentence for the user.
 
     Attributes:
         in_service: The sensors of the model in service, which learn whoever speaks.
@@ -64,11 +66,14 @@ class KeptLoop:
         trial: TrialFiles | None,
         saved: Callable[[], None],
         idle: Callable[[], None],
+        tell: Callable[[str], None],
     ):
         self._source, self._output, self._alarms = source, output, alarms
         self._alarm_header, self._snapshot, self.in_service = alarm_header, snapshot, sensors
         self._kept_rows, self._trial_files, self._saved = kept_rows, trial, saved
-        self._idle = idle
+        self._idle, self._tell = idle, tell
+        self._ended: EndedTrial | None = None  # until a snapshot drops it
+        self._has_row = False
         self.unassigned = Counters(squared_error=[0.0] * sensors.first.columns.n_errors)
         self.known = KnownRows()
         self.layout: Layout | None = None
@@ -104,6 +109,7 @@ class KeptLoop:
         Args:
             force: Whether an output that exists is overwritten.
         """
+        self._has_row = True
         if self.has_begun:
             return
         self.write(self._output.first_mark)
@@ -140,10 +146,15 @@ class KeptLoop:
         trial = None
         if self._trial_files is not None:
             trial = self._trial_files.write(layout, self.unassigned, mark)
+        elif self._ended is not None and not self._has_row:
+            trial = self._ended.mark  # its candidate has missed nothing
         rows = self._kept_rows.mark() if self._kept_rows else None
         self._snapshot.write(layout, self.unassigned, mark, output, alarms, known, trial, rows)
         self._source.kept()
         self._saved()
+        if self._ended is not None and trial is None:
+            self._ended.remove_files()
+            self._ended = None
 
     def resume(self, force: bool, next_file: bool) -> None:
         """Restore the loop from its snapshot, if there is one and `force` is not set.
@@ -199,6 +210,11 @@ class KeptLoop:
         if self._trial_files is not None:
             mark = record.trial if record else None
             self._trial_files.begin(mark, self._source.name, self._rows_to_learn())
+        elif record is not None and record.trial is not None:
+            assert self._snapshot.path is not None
+            self._ended = EndedTrial(self._snapshot.path, record.trial)
+            if sentence := self._ended.sentence:
+                self._tell(sentence)
 
     def _rows_to_learn(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the kept rows, the oldest first."""
@@ -211,6 +227,7 @@ class KeptLoop:
         assert self._trial_files is not None and self._snapshot.path is not None
         self.in_service = self._trial_files.trial.new
         self._snapshot = self._trial_files.of_loop(self._snapshot.path)
+        self._snapshot.take_over()
         files, self._trial_files = self._trial_files, None
         self.save()
         files.remove()

@@ -55,6 +55,7 @@ class LoopOptions:
         strict: Whether to stop at the first bad row.
         force: Whether to start over, and overwrite an output and a snapshot that exist.
         next_file: Whether the input may be a file that follows the one in the snapshot.
+        tell: Function that gets a sentence for the user.
     """
 
     every: int = 100
@@ -62,6 +63,7 @@ class LoopOptions:
     strict: bool = False
     force: bool = False
     next_file: bool = False
+    tell: Callable[[str], None] = lambda sentence: None
 
 
 class PredictionLoop:
@@ -117,6 +119,7 @@ class PredictionLoop:
         self._kept = KeptLoop(
             *(source, output, self._alarms, self._alarm_lines.header, file, sensors),
             *(kept_rows, trial, lambda: self._watcher.saved(), lambda: self._watcher.idle()),
+            options.tell,
         )
         self._n_connections = 0
         self._watcher: LoopWatcher = Watchers()

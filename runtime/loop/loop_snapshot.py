@@ -21,6 +21,7 @@ from edgefold.runtime.loop.streams import LoopStreams
 from edgefold.runtime.rows.csv_columns import Columns, Layout
 from edgefold.runtime.stream.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream.stream import Stream
+from edgefold.runtime.trial.successor import refuse_old_bundle
 
 
 class LoopSnapshot:
@@ -45,6 +46,7 @@ class LoopSnapshot:
         self.path = path
         self._stream, self._sensors, self._columns = stream, sensors, columns
         self._own_settings = dict(settings)
+        self._successor: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -105,6 +107,7 @@ class LoopSnapshot:
             known,
             trial,
             rows,
+            self._successor,
         )
         self._stream.save(self.path, {RECORD: record.to_array(), **sensors.arrays()})
 
@@ -127,7 +130,11 @@ class LoopSnapshot:
         """
         path, columns, sensors = self.path, self._columns, self._sensors
         assert path is not None
-        extra = self._stream.restore(path)
+        try:
+            extra = self._stream.restore(path)
+        except SnapshotError:
+            refuse_old_bundle(path, self._stream.manifest)
+            raise
         try:
             sync_name(path)
         except OSError as error:
@@ -139,6 +146,7 @@ class LoopSnapshot:
             record = read_record(extra.get(RECORD), columns, sensors.first.columns.n_errors)
         except SnapshotError as error:
             raise SnapshotError(f"snapshot {path}: {error} choose another file.") from None
+        self._successor = record.successor
         layout, settings = record.layout, record.settings
         names = columns.names_in(layout, name) if layout else settings["input"]
         asked = self._settings(tuple(names))
@@ -157,6 +165,11 @@ class LoopSnapshot:
                     "copy, or start over with --force."
                 ) from None
         return record
+
+    def take_over(self) -> None:
+        """Keep from now on that the bundle was a candidate and took over."""
+        path = str(self._stream.manifest.path)
+        self._successor = path.encode(errors="replace").decode()  # JSON must hold it
 
     def remove(self) -> None:
         """Remove the snapshot, if there is one."""

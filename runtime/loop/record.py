@@ -55,6 +55,7 @@ class LoopRecord:
             (`edgefold.runtime.loop.known_rows`).
         trial: The state of a candidate's trial (`edgefold.runtime.trial`); None without one.
         rows: The place of the kept rows (`edgefold.runtime.trial.kept_rows`); None without them.
+        successor: The path of the bundle, if it was a candidate and took over; None otherwise.
     """
 
     settings: Json
@@ -69,13 +70,14 @@ class LoopRecord:
     known: tuple[str, ...] = ()
     trial: Json | None = None
     rows: Json | None = None
+    successor: str | None = None
 
     def to_array(self) -> Array:
         """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
         form = asdict(self)
         if not self.names:
             del form["names"], form["sensors"]
-        for name in ("table", "alarms", "trial", "rows"):
+        for name in ("table", "alarms", "trial", "rows", "successor"):
             if form[name] is None:
                 del form[name]
         if not self.known:
@@ -116,9 +118,10 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         alarms = _mark(_object(form["alarms"])) if "alarms" in form else None
         known = tuple(_text(name) for name in _sequence(form.get("known", [])))
         trial, rows = (_object(form[n]) if n in form else None for n in ("trial", "rows"))
+        successor = _text(form["successor"]) if "successor" in form else None
         return LoopRecord(
             *(settings, found, _layout(form, columns), _mark(output), counters, names, sensors),
-            *(table, alarms, known, trial, rows),
+            *(table, alarms, known, trial, rows, successor),
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

@@ -25,6 +25,7 @@ from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
 from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.named_states import NamedStates
+from edgefold.runtime.trial.successor import refuse_old_bundle
 
 if TYPE_CHECKING:
     from edgefold.runtime.rows.detect.columns import Table, TableColumns
@@ -211,7 +212,11 @@ def kept_columns(
     from edgefold.runtime.rows.detect.columns import TableColumns
     from edgefold.runtime.stream.snapshot import read_snapshot
 
-    extra = read_snapshot(snapshot, manifest, [tensor.name for tensor in manifest.state])[2]
+    try:
+        extra = read_snapshot(snapshot, manifest, [tensor.name for tensor in manifest.state])[2]
+    except SnapshotError:
+        refuse_old_bundle(snapshot, manifest)
+        raise
     try:
         form = json.loads(extra[RECORD].tobytes())
         n_named = len(form.get("names", ()))

@@ -203,8 +203,8 @@ def read_snapshot(
     if record.bundle_hash not in (manifest.bundle_hash, *manifest.resumes):
         raise SnapshotError(
             f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
-            f"{manifest.bundle_hash[:12]}…); open that bundle, or remove the snapshot to start "
-            "over."
+            f"{manifest.bundle_hash[:12]}…); open that bundle, or name another snapshot: "
+            "removing this one loses what it has learned."
         )
     if record.bundle_hash != manifest.bundle_hash:
         state = _in_layout(manifest, state)

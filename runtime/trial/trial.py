@@ -201,6 +201,7 @@ class Trial:
         """Return the state of the trial as a JSON object."""
         return {
             "bundle": self.stream.manifest.bundle_hash,
+            "path": str(self.stream.manifest.path),
             "phase": self.phase,
             "reason": self.reason,
             "evidence": self.evidence.to_json(),

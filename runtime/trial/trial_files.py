@@ -19,6 +19,11 @@ from edgefold.runtime.rows.csv_columns import Layout
 from edgefold.runtime.trial.trial import Trial
 
 
+def candidate_files(snapshot: Path) -> list[Path]:
+    """Return the two files that hold a candidate's state next to a snapshot."""
+    return [Path(f"{snapshot}.candidate.{number}") for number in (0, 1)]
+
+
 class TrialFiles:
     """Writes and reads the candidate's state of one trial.
 
@@ -33,7 +38,7 @@ class TrialFiles:
 
     def __init__(self, snapshot: Path, trial: Trial, make: Callable[[Path], LoopSnapshot]):
         self.trial, self._make = trial, make
-        self._files = [make(Path(f"{snapshot}.candidate.{number}")) for number in (0, 1)]
+        self._files = [make(path) for path in candidate_files(snapshot)]
         self._turn = 0
 
     def require_columns(self, header: str) -> None:

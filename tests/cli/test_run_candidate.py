@@ -163,6 +163,50 @@ def test_a_candidate_learns_the_rows_that_were_kept(
     assert same(tmp_path / "trial.npz", tmp_path / "good.npz")
 
 
+def test_a_run_without_the_candidate_says_what_it_ends_and_goes_on_with_the_old_model(
+    edgefold: Command, table: Path, good: Path, bad: Path, tmp_path: Path
+) -> None:
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(lines[:300]))
+    trial = ["--candidate", good, "--probation", 5000]
+    code, _, error = edgefold(*words(bad, table, tmp_path, "trial", *trial))
+    assert code == 0 and "candidate     speaks, on probation" in error
+    spoken = predictions(tmp_path / "trial.csv")
+    # A run that gets no row ends nothing, since the candidate has missed none.
+    code, _, error = edgefold(*words(bad, table, tmp_path, "trial"))
+    assert code == 0 and f"the trial of {good} ends" in error
+    assert "the candidate spoke, on probation over " in error
+    assert "from this row on the old model speaks again" in error
+    assert [*tmp_path.glob("trial.npz.candidate.*")]
+    code, _, error = edgefold(*words(bad, table, tmp_path, "trial", *trial))
+    assert code == 0 and "candidate     speaks, on probation" in error
+    # With a row it ends, and the old model has learned all that came in the meantime.
+    table.write_text("".join(lines))
+    code, _, error = edgefold(*words(bad, table, tmp_path, "trial"))
+    assert code == 0 and f"give --candidate {good} again" in error
+    assert not [*tmp_path.glob("trial.npz.candidate.*")]
+    edgefold(*words(bad, table, tmp_path, "alone"))
+    alone = predictions(tmp_path / "alone.csv")
+    assert predictions(tmp_path / "trial.csv") == [*spoken, *alone[len(spoken) :]]
+    assert same(tmp_path / "trial.npz", tmp_path / "alone.npz")
+    code, _, error = edgefold(*words(bad, table, tmp_path, "trial"))
+    assert code == 0 and "the trial of" not in error
+
+
+def test_the_old_command_names_the_bundle_that_took_over(
+    edgefold: Command, table: Path, good: Path, bad: Path, tmp_path: Path
+) -> None:
+    trial = ["--candidate", good, "--probation", 50]
+    edgefold(*words(bad, table, tmp_path, "trial", *trial))
+    with table.open("a") as file:
+        file.write("\n".join(rows(20, seed=2)) + "\n")
+    for of in (bad, good, bad):  # a snapshot that the candidate writes later names it too
+        code, _, error = edgefold(*words(of, table, tmp_path, "trial"))
+        assert (code == 0) == (of == good)
+        if of == bad:
+            assert f"Run {good} with the same options" in error and "remove" not in error
+
+
 KILLER = """
 import os, signal, sys
 from edgefold.runtime import files

@@ -108,6 +108,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         (counters, Counters(squared_error=[0.0])),
         alarms=OUTPUT,
         known=("b",),
+        successor="bundles/co2",
     )
     assert read_record(record.to_array(), PointColumns(2, 1), 1) == record
 
