@@ -33,7 +33,7 @@ def refuse_old_bundle(path: Path, manifest: Manifest) -> None:
         return
     if isinstance(successor, str) and of_bundle not in (manifest.bundle_hash, *manifest.resumes):
         raise SnapshotError(
-            f"snapshot {path} is of {successor}: a candidate took over from the bundle "
-            f"{manifest.path}, and is in service now. Run {successor} with the same options, or "
-            "name another --snapshot and --output to begin again with the old bundle."
+            f"snapshot {path} does not belong to {manifest.path}: a candidate took over, and "
+            f"{successor} is in service now. Run {successor} with the same options, or name another "
+            "--snapshot and --output to begin again."
         )
