@@ -34,6 +34,6 @@ def refuse_old_bundle(path: Path, manifest: Manifest) -> None:
     if isinstance(successor, str) and of_bundle not in (manifest.bundle_hash, *manifest.resumes):
         raise SnapshotError(
             f"snapshot {path} does not belong to {manifest.path}: a candidate took over, and "
-            f"{successor} is in service now. Run {successor} with the same options, or name another "
-            "--snapshot and --output to begin again."
+            f"{successor} is in service now. Run {successor} with the same options, or name "
+            "another --snapshot and --output to begin again."
         )
