@@ -134,6 +134,14 @@ def test_a_message_that_comes_before_the_loop_is_back_may_be_lost(
     assert (not not_lost_by_broker(plan(), found, 2)) == is_lost
 
 
+def test_a_save_without_a_session_brings_none_back() -> None:
+    """The broker is killed, saves before the loop has come back, and is killed again."""
+    found = stage([1.2, 1.6], [1.4], set(), back_s=1.95)
+    assert not not_lost_by_broker(plan(), found, 2)
+    found.traffic.subscribed.insert(1, 1.3)  # it had come back before the save
+    assert not_lost_by_broker(plan(), found, 2)
+
+
 def test_a_copy_behind_later_messages_does_not_bring_a_lost_one_back() -> None:
     order = (0, 1, 2, 3, 2)  # the copy is acknowledged after the kill
     assert not not_lost_by_broker(plan(order=order), stage([2.5], [], set()), 2)

@@ -181,18 +181,36 @@ def in_order(plan: Plan, place: int) -> list[int]:
 def _without_session(stage: Stage, way: int, place: int) -> bool:
     """Return whether the broker may have had no session of the loop when it took a message.
 
-    After a kill it has none until the loop has subscribed again, unless it was saved before. It may
-    take a message before the subscription and confirm the two in the other order.
+    It may take a message before the subscription and confirm the two in the other order, so the
+    moment counts at which the message was sent.
 
     Args:
         stage: The schedule that was played.
         way: The message's place in the order in which messages were sent.
         place: Its place in the plan.
     """
-    sent, taken = stage.publisher.sent[way], stage.publisher.acknowledged[way]
-    for kill in stage.losses.kills:
-        again = min((s for s in stage.traffic.subscribed if s > kill), default=float("inf"))
-        is_saved = any(save < kill for save in stage.losses.saves)
-        if kill < taken and sent < again and not is_saved:
-            return place not in stage.traffic.sent
-    return False
+    return place not in stage.traffic.sent and not _has_session(stage, stage.publisher.sent[way])
+
+
+def _has_session(stage: Stage, moment: float) -> bool:
+    """Return whether the broker had a session of the loop: since a subscription, or from its disk.
+
+    A kill leaves what the last save wrote, which may have been without a session.
+    """
+    moments = {
+        "subscribed": stage.traffic.subscribed,
+        "saved": stage.losses.saves,
+        "killed": stage.losses.kills,
+    }
+    events = sorted((time_s, name) for name, times in moments.items() for time_s in times)
+    has_session = on_disk = False
+    for time_s, name in events:
+        if time_s > moment:
+            break
+        if name == "subscribed":
+            has_session = True
+        elif name == "saved":
+            on_disk = has_session
+        else:
+            has_session = on_disk
+    return has_session
