@@ -30,6 +30,7 @@ from attack.kinds.crash_states.disk import Disk
 from attack.kinds.crash_states.plans import Plan, draw_plan
 from attack.kinds.crash_states.recording import Operation, Recording
 from attack.outcomes import Outcome, random_of
+from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.runtime.trial.kept_rows import KeptRows
 
@@ -55,6 +56,7 @@ LAZY = (
     ),
 )
 FOLDERS = ("state", "out", "alarms")
+ALL_REFUSED = "rows were all refused"
 TRUE_WRITE = os.write
 
 for _name in LAZY:  # the server imports, before it forks, what each run would import
@@ -143,7 +145,7 @@ class Cases:
             passed.append(files)
             self._restore(files)
             run = self._run(plan, plan.script(first), [number, cut], is_recorded=not is_last)
-            wrong = self._fault(run, len(plan.messages)) or (
+            wrong = self._fault(plan, run, len(plan.messages)) or (
                 "" if is_last else self._not_recorded(files, run.operations)
             )
             if wrong:
@@ -176,17 +178,19 @@ class Cases:
         if plan.n_before:
             self._restore({})
             run = self._run(plan, plan.script(0, plan.n_before, False), [number, 90], every=SELDOM)
-            if wrong := self._fault(run, run.n_acknowledged):
+            if wrong := self._fault(plan, run, run.n_acknowledged):
                 return Whole(plan, 0, {}, [], {}, f"first part: {wrong}")
             start, n_before = read(self._folder), run.n_acknowledged
         self._restore({})
         run = self._run(plan, plan.script(0, None, False), [number, 91], every=SELDOM)
-        if wrong := self._fault(run, len(plan.messages)):
+        if wrong := self._fault(plan, run, len(plan.messages)):
             return Whole(plan, 0, {}, [], {}, wrong)
         end = read(self._folder)
         self._restore(start)
         run = self._run(plan, plan.script(n_before), [number, 92], True)
-        wrong = self._fault(run, len(plan.messages)) or self._not_recorded(start, run.operations)
+        wrong = self._fault(plan, run, len(plan.messages)) or self._not_recorded(
+            start, run.operations
+        )
         whole = Whole(plan, n_before, start, run.operations, end, wrong)
         return replace(whole, wrong=wrong or self._other_end(whole))
 
@@ -234,9 +238,14 @@ class Cases:
         operations, n_acknowledged = passed or ([], 0)
         return Run(code, operations, n_acknowledged, errors.read_text(errors="replace"))
 
-    def _fault(self, run: Run, n: int) -> str:
-        """Return the fault of a run that must go on to message `n`; empty if there is none."""
-        if run.code:
+    def _fault(self, plan: Plan, run: Run, n: int) -> str:
+        """Return the fault of a run that must go on to message `n`; empty if there is none.
+
+        A run whose last 20 rows were all refused says so by its exit code; messages that come again
+        are counted again.
+        """
+        is_refused = plan.has_bad and run.code == ExitCode.REFUSED and ALL_REFUSED in run.errors
+        if run.code and not is_refused:
             last = (run.errors.splitlines() or [""])[-1]
             return f"exit code {run.code}: {last[:200]}"
         if run.n_acknowledged != n and any(self._folder.rglob("s.npz")):
