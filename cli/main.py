@@ -197,7 +197,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong option in one line, since the usage of some commands fills a screen."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(ExitCode.USAGE, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+        self.exit(int(ExitCode.USAGE), f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -45,7 +45,7 @@ def test_a_pipe_that_never_gives_a_row_is_no_hang(tmp_path: Path, piece: bytes) 
 class Feed:
     """Gives messages without an end, none of which has a row that is new."""
 
-    name, is_numbered, holds_message = "feed", False, False
+    name, unit, is_numbered, holds_message = "feed", "message", False, False
 
     def __init__(self, payload: bytes):
         self._payload = payload
