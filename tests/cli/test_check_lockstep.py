@@ -75,7 +75,7 @@ def test_a_backend_that_parts_fails_with_graph_tensor_and_values(
 def test_options_that_do_not_fit_are_wrong_usage(words: list[str], capsys: Text) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["check", "no such bundle", *words])
-    assert "usage" in capsys.readouterr().err
+    assert "(see edgefold check --help)" in capsys.readouterr().err
 
 
 def test_an_unknown_backend_is_refused(tiny_bundle: Path, capsys: Text) -> None:

@@ -26,7 +26,8 @@ class OpcuaServer:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, self.url],
+                [sys.executable, "-m", "tests.examples.opcua_server", self.url],
+                cwd=Path(__file__).parents[2],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
