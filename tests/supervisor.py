@@ -104,7 +104,7 @@ class Supervisor:
         until(lambda: self.texts(kind, since).count(text) >= n, what)
 
     def errors(self) -> str:
-        """What the program has printed in all its lives."""
+        """Return the text that the program has printed in all its lives."""
         return self._errors.read_text(errors="replace") if self._errors.exists() else ""
 
     def stop(self) -> str:

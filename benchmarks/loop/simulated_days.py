@@ -86,20 +86,19 @@ def measure(plan: Plan, folder: Path, stop: Callable[[], bool]) -> dict[str, Any
 
 def flash_figures(plan: Plan, days: list[dict[str, Any]]) -> dict[str, float]:
     """Return the predicted bytes of these rows, and of a day at the rate of a device."""
-    n_rows = sum(day["n_rows"] for day in days)
-    fast = predicted(plan, n_rows / sum(day["taken_s"] for day in days)).asked
-    slow = predicted(plan, plan.hz).asked
-    rows_per_day = n_rows / sum(day["taken_s"] for day in days) * 86_400
+    rate = sum(day["n_rows"] for day in days) / sum(day["taken_s"] for day in days)
+    fast, slow = predicted(plan, rate).asked, predicted(plan, plan.hz).asked
     return {
-        "bytes_per_row": fast.process_bytes / rows_per_day,
+        "bytes_per_row": fast.process_bytes / (rate * 86_400),
         "process_bytes_per_day": slow.process_bytes,
         "device_bytes_per_day": slow.device_bytes,
         "flash_years": slow.flash_years,
     }
 
 
-def growth_bytes(days: list[dict[str, Any]], name: str) -> int:
-    """Return the growth from the second to the last of the days in which one process lives."""
+def growth_bytes(days: list[dict[str, Any]]) -> int:
+    """Return the growth of memory from the second to the last of the days of one process."""
+    name = "anonymous_bytes"
     calm = [day[name] for day in days if day["is_calm"]] or [days[-1][name]]
     return int(calm[-1] - calm[min(1, len(calm) - 1)])
 
@@ -129,7 +128,7 @@ def requirements(data: Mapping[str, Any]) -> list[Requirement]:
         ),
         at_most(
             "growth of memory, from the second day of the process that stays on",
-            *(growth_bytes(days, "anonymous_bytes") / 1024, GROWTH_BYTES / 1024, "KiB"),
+            *(growth_bytes(days) / 1024, GROWTH_BYTES / 1024, "KiB"),
         ),
         at_most("spread of open descriptors at the ends of days", spread["n_descriptors"], 0, ""),
         at_most("spread of threads at the ends of days", spread["n_threads"], 0, ""),

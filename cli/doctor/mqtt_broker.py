@@ -17,9 +17,11 @@ from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.brokers.mqtt_connection import (
     FIRST_REFUSAL,
     NO_EXPIRY,
+    disconnect,
     mqtt_client,
     reason_of_failure,
     refusal,
+    subscribe,
 )
 from edgefold.runtime.record_fields import Bytes, Count, Seconds
 
@@ -74,11 +76,8 @@ class _Dialogue:
             self.reason, _ = refusal(reason, self._address)
             self.reason = f"it refuses the connection: {self.reason}"
             return self.is_over.set()
-        from paho.mqtt.subscribeoptions import SubscribeOptions
-
         self.properties = properties
-        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        _, self._asked = client.subscribe([(topic, options) for topic in self._address.topics])
+        _, self._asked = subscribe(client, self._address.topics)
         client.subscribe(VERSION, 0)
 
     def failed(self, client: Client, data: Any) -> None:
@@ -129,10 +128,7 @@ def ask_mqtt(address: BrokerAddress) -> MqttLimits | str:
             waited_s += step_s
         return dialogue.reason
     finally:
-        ended = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
-        ended.SessionExpiryInterval = 0  # nothing of this client stays
-        client.disconnect(properties=ended)
-        client.loop_stop()
+        disconnect(client, ends_session=True)
 
 
 def _limits(dialogue: _Dialogue, address: BrokerAddress) -> MqttLimits:

@@ -64,9 +64,8 @@ class DiskWrites:
         if self._start is None or end is None or end == self._start:
             return ""
         text = f"{format_bytes(end - self._start)} in this run"
-        if not is_live or self.a_day is None:
-            return text
-        return f"{text}, {format_bytes(self.a_day)} a day at this rate"
+        a_day = self.a_day if is_live else None
+        return text if a_day is None else f"{text}, {format_bytes(a_day)} a day at this rate"
 
     @property
     def a_day(self) -> float | None:

@@ -31,6 +31,7 @@ from edgefold.cli.loop.discovery import (
 from edgefold.runtime.brokers.broker_address import BrokerAddress
 from edgefold.runtime.brokers.mqtt_connection import (
     KEEPALIVE_S,
+    disconnect,
     loss,
     mqtt_address,
     mqtt_client,
@@ -171,8 +172,7 @@ class HomeAssistant(LoopWatcher):
             last = client.publish(self._identity.status_topic, "offline", 1, True)
             with suppress(RuntimeError, ValueError):  # the connection broke
                 last.wait_for_publish(LAST_S)
-        client.disconnect()
-        client.loop_stop()
+        disconnect(client)
         self._report()
 
     # In paho's thread -----------------------------------------------------------------------------

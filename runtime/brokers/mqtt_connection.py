@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ssl
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from edgefold.runtime.brokers.broker_address import (
     PASSWORD,
@@ -98,6 +99,35 @@ def mqtt_client(address: BrokerAddress, client_id: str) -> Client:
     if address.scheme == "mqtts":
         client.tls_set_context(tls_context(address))
     return client
+
+
+def subscribe(client: Client, topics: Sequence[str]) -> tuple[Any, int | None]:
+    """Subscribe to topics with quality of service 1; return paho's result and the number.
+
+    Retained messages are the last state and not news: they are not sent.
+    """
+    from paho.mqtt.subscribeoptions import SubscribeOptions
+
+    options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+    return client.subscribe([(topic, options) for topic in topics])
+
+
+def disconnect(client: Client, ends_session: bool = False) -> None:
+    """Disconnect a client, and end its thread.
+
+    Args:
+        client: The client.
+        ends_session: Whether the broker keeps nothing under the client's name.
+    """
+    properties = None
+    if ends_session:
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = 0
+    client.disconnect(properties=properties)
+    client.loop_stop()
 
 
 def reason_of_failure() -> tuple[str, bool]:

@@ -9,6 +9,7 @@ from edgefold.runtime.brokers.client_name import client_name
 from edgefold.runtime.brokers.mqtt_connection import (
     FIRST_REFUSAL,
     KEEPALIVE_S,
+    disconnect,
     loss,
     mqtt_address,
     mqtt_client,
@@ -88,5 +89,4 @@ class MqttSink(AcknowledgedSink):
         self._client.publish(topic, row.payload, 1, self._retains, properties)
 
     def disconnect(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        disconnect(self._client)

@@ -24,10 +24,12 @@ from edgefold.runtime.brokers.mqtt_connection import (
     FIRST_REFUSAL,
     KEEPALIVE_S,
     NO_EXPIRY,
+    disconnect,
     loss,
     mqtt_client,
     reason_of_failure,
     refusal,
+    subscribe,
 )
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.series.durations import duration
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 MOST_UNKEPT = 10_000
 """At most so many messages of quality of service 0 wait, which no window bounds; others are
 dropped."""
-
-
 CLOSE_S, STEP_S = 1e-3, 2e-6
 """Messages that come at the same time, or up to `CLOSE_S` earlier as the clock was corrected,
 get times `STEP_S` apart: of two rows with one time the second would be refused."""
@@ -127,8 +127,6 @@ class MqttFeed(MessageFeed):
     def _connected(
         self, client: Client, data: Any, flags: Any, reason: Any, properties: Any
     ) -> None:
-        from paho.mqtt.subscribeoptions import SubscribeOptions
-
         if reason.is_failure:
             text, may_help = refusal(reason, self._address)
             self._news.append(
@@ -157,9 +155,7 @@ class MqttFeed(MessageFeed):
             return
         if self._dropped:  # the session still has the topics of an earlier command
             client.unsubscribe(self._dropped)
-        # Retained messages are the last state and not news: they are not sent.
-        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-        client.subscribe([(topic, options) for topic in self._address.topics])
+        subscribe(client, self._address.topics)
 
     def _subscribed(
         self, client: Client, data: Any, mid: int, reasons: Any, properties: Any
@@ -266,12 +262,4 @@ class MqttFeed(MessageFeed):
         self._is_retired = self._is_open
 
     def close(self) -> None:
-        properties = None
-        if self._is_retired:
-            from paho.mqtt.packettypes import PacketTypes
-            from paho.mqtt.properties import Properties
-
-            properties = Properties(PacketTypes.DISCONNECT)  # type: ignore[no-untyped-call]
-            properties.SessionExpiryInterval = 0
-        self._client.disconnect(properties=properties)
-        self._client.loop_stop()
+        disconnect(self._client, self._is_retired)

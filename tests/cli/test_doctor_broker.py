@@ -68,7 +68,7 @@ LOG = JetStreamLog(
 
 
 def lost_with(**settings: Any) -> list[tuple[str, str, str | None]]:
-    """What a safe mosquitto loses after these changes: the event, the messages and the line."""
+    """Return event, messages and line of what a safe mosquitto loses after these changes."""
     found = losses_of_mosquitto(replace(SAFE, **settings))
     return [(loss.event, loss.lost, loss.line) for loss in found]
 

@@ -53,7 +53,7 @@ class NodeRed:
         self._ask(f"/inject/{node}", {})
 
     def kept(self, flow: str, key: str) -> Any:
-        """What a flow keeps under a key of its context; None for nothing."""
+        """Return what a flow keeps under a key of its context; None for nothing."""
         found = self._ask(f"/context/flow/{flow}/{key}")
         return json.loads(found["msg"]) if found and found.get("format") == "Object" else None
 
