@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgefold.devices.budget.flash import (
@@ -85,17 +85,21 @@ def test_the_length_of_a_snapshot_is_predicted_from_the_manifest(
     assert abs(snapshot_bytes(manifest, n_named) - n_bytes) < 1500 + 200 * n_named
 
 
-@settings(max_examples=15)
-@given(
-    n=st.integers(1, 60),
-    group=st.integers(1, 12),
-    message_bytes=st.integers(2, 6000),
-)
-def test_blocks_of_the_journal_are_those_that_it_writes(
-    tmp_path_factory: pytest.TempPathFactory, n: int, group: int, message_bytes: int
-) -> None:
-    demand = replace(CARD, source=MQTT, message_bytes=message_bytes)
-    journal = Journal(tmp_path_factory.mktemp("journal") / "state", LEAST_BYTES)
+class TurnedJournal(Journal):
+    """Counts how often it goes on in its other file."""
+
+    n_turns = 0
+
+    def _turn_over(self) -> None:
+        self.n_turns += 1
+        super()._turn_over()
+
+
+def written_journal(
+    folder: Path, n: int, group: int, message_bytes: int, file_bytes: int
+) -> TurnedJournal:
+    """A closed journal into which n messages were written, `group` together."""
+    journal = TurnedJournal(folder / "state", file_bytes)
     journal.open()
     message = Message("t", bytes(message_bytes - 1), 0.0)
     for number in range(1, n + 1):
@@ -104,7 +108,40 @@ def test_blocks_of_the_journal_are_those_that_it_writes(
             journal.sync()
             journal.release(number)
     journal.close()
+    return journal
+
+
+MESSAGES = {
+    "n": st.integers(1, 60),
+    "group": st.integers(1, 12),
+    "message_bytes": st.integers(2, 6000),
+}
+
+
+@settings(max_examples=15)
+@given(**MESSAGES)
+def test_blocks_of_the_journal_are_those_that_it_writes(
+    tmp_path_factory: pytest.TempPathFactory, n: int, group: int, message_bytes: int
+) -> None:
+    demand = replace(CARD, source=MQTT, message_bytes=message_bytes)
+    folder = tmp_path_factory.mktemp("journal")
+    journal = written_journal(folder, n, group, message_bytes, 1 << 20)
+    assert journal.n_turns == 0
     assert blocks_of(demand, n, group) == journal.n_bytes_written
+
+
+@settings(max_examples=15)
+@given(**MESSAGES)
+@example(n=52, group=4, message_bytes=4073)  # a block more than without an end
+def test_the_end_of_a_file_of_the_journal_costs_two_blocks_at_most(
+    tmp_path_factory: pytest.TempPathFactory, n: int, group: int, message_bytes: int
+) -> None:
+    """It parts one group in two: each part ends a block, and has a header."""
+    demand = replace(CARD, source=MQTT, message_bytes=message_bytes)
+    folder = tmp_path_factory.mktemp("journal")
+    journal = written_journal(folder, n, group, message_bytes, LEAST_BYTES)
+    more = journal.n_bytes_written - blocks_of(demand, n, group)
+    assert 0 <= more <= 2 * BLOCK * journal.n_turns
 
 
 @pytest.mark.parametrize("every", [3, 20, 30, 50, 1000])
