@@ -11,6 +11,8 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector register of today's
 
 Array = NDArray[Any]
 FloatArray = NDArray[np.floating[Any]]
+Reals = NDArray[np.float64]
+"""Arrays of one axis in which rules compute; in the C of a microcontroller they are of float32."""
 
 
 def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:

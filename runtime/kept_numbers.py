@@ -8,8 +8,8 @@
 
 A rule's memory has a fixed size: its fields are numbers, lists whose length never changes, and
 other rules. A rule replaces its lists and never changes them in place, so that copies share them.
-`edgefold.export.rules` defines the subset of Python in which rules are written and makes C of
-them; the functions of this module exist in C, too (`export/rules/c/lists.h`).
+`edgefold.export.typed_python` defines the subset of Python in which rules are written, and makes C
+of them; the functions of this module exist in C, too (`export/typed_python/c/scalars.h`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 
 Rule = TypeVar("Rule", bound="KeptNumbers")
-Number = TypeVar("Number", int, float)
+Number = TypeVar("Number", bound=float)
 
 
 class KeptNumbers:

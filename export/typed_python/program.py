@@ -1,0 +1,196 @@
+"""Make one C text of rules: the structs, the constants and all functions that entries reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from edgefold.export.typed_python.expressions import number_text
+from edgefold.export.typed_python.kinds import (
+    Kind,
+    c_name,
+    fields_of,
+    kind_of_constant,
+    struct_name,
+)
+from edgefold.export.typed_python.statements import INDENT, FunctionWriter
+from edgefold.runtime.kept_numbers import KeptNumbers
+
+WIDTH = 100
+BREAKS = re.compile(r"(?<=, )|(?<= \(\()|(?= (?:&&|\|\||\?|:|\+|-|\*|/) )")
+"""Places at which a long line of C may be broken: behind a comma, in front of an operator."""
+SCALARS = Path(__file__).parent / "c" / "scalars.h"
+"""The functions in C that stand for those of Python's numbers and lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesText:
+    """Holds rules as C.
+
+    Attributes:
+        words: An enum of all words of `Literal` types.
+        structs: The definitions of all structs, each after those that it holds.
+        functions: Constants, declarations, and definitions of all functions.
+        names: Names of the entries in C, in their order.
+    """
+
+    words: str
+    structs: str
+    functions: str
+    names: tuple[str, ...]
+
+
+class RulesProgram:
+    """Collects what entries reach; `expressions.Program` describes the methods.
+
+    Args:
+        words: Words that get the first numbers, from 0 on.
+        written: Names of modules whose functions are written in C by hand, as `edgefold_NAME`.
+    """
+
+    def __init__(self, words: Sequence[str] = ("",), written: Sequence[str] = ()):
+        self._written = frozenset(written)
+        self._words = dict.fromkeys(words)
+        self._structs: dict[type, str] = {}
+        self._constants: dict[str, str] = {}
+        self._functions: dict[tuple[FunctionType, type | None], str] = {}
+        self._waiting: list[tuple[FunctionType, type | None]] = []
+        self._heads: list[str] = []
+        self._definitions: list[str] = []
+
+    def text(self, entries: Sequence[tuple[Callable[..., Any], type | None]]) -> RulesText:
+        """Make C of functions, or of methods of classes, and of everything that they need.
+
+        Raises:
+            SubsetError: Code is not in the subset.
+        """
+        names = tuple(self.function(function, of) for function, of in entries)
+        while self._waiting:
+            function, of = self._waiting.pop(0)
+            written = FunctionWriter(self, function, self._functions[function, of], of)
+            self._heads.append(f"{written.head};")
+            self._definitions.append("\n".join(written.lines))
+        for of in [*self._structs]:
+            if issubclass(of, KeptNumbers):
+                self._write_beginning(of)
+        definitions = [_wrapped(text) for text in (*self._heads, "", *self._definitions)]
+        words = ",\n".join(f"{INDENT}{self.word(w)} = {n}" for n, w in enumerate(self._words))
+        functions = [*map(_wrapped, self._constants.values()), "", *definitions]
+        return RulesText(
+            f"enum edgefold_word {{\n{words}\n}};\n",
+            "\n".join(self._structs.values()),
+            "\n".join(functions) + "\n",
+            names,
+        )
+
+    def function(self, function: Callable[..., Any], of: type | None) -> str:
+        assert isinstance(function, FunctionType)
+        key = (function, of)
+        if key not in self._functions:
+            name = function.__name__.lstrip("_")
+            owner = struct_name(of) if of is not None else "edgefold"
+            self._functions[key] = f"{owner}_{name}"
+            if function.__module__ not in self._written:
+                self._waiting.append(key)
+        return self._functions[key]
+
+    def constant(self, name: str, value: Any, module: str) -> str:
+        kind = kind_of_constant(value)
+        assert kind is not None
+        c = f"{module.rpartition('.')[2].upper()}_{name.lstrip('_')}"
+        if c not in self._constants:
+            if kind.word == "list":
+                items = ", ".join(
+                    self.word(item) if kind.item.word == "word" else number_text(item)
+                    for item in value
+                )
+                self._constants[c] = f"static const {kind.c} {c}[{kind.size}] = {{{items}}};"
+            else:
+                text = number_text(value)
+                text = f"({text})" if text.startswith("-") else text
+                self._constants[c] = f"#define {c} {text}"
+        return c
+
+    def word(self, word: str) -> str:
+        self._words.setdefault(word)
+        return "EDGEFOLD_" + (re.sub(r"\W+", "_", word).upper() or "NOTHING")
+
+    def struct(self, of: type) -> None:
+        if of in self._structs:
+            return
+        fields = fields_of(of)
+        for kind in fields.values():
+            if kind.of is not None:
+                self.struct(kind.of)
+        names = [c_name(name) for name in fields]
+        if len({*names}) != len(names):
+            raise TypeError(f"{of} has two fields of one name in C")
+        lines = [
+            f"{INDENT}{_member(name, kind)};"
+            for name, kind in zip(names, fields.values(), strict=True)
+        ]
+        self._structs[of] = "\n".join([f"struct {struct_name(of)} {{", *lines, "};"])
+
+    def _write_beginning(self, of: type[KeptNumbers]) -> None:
+        """Write the function that gives the fields of a rule their default values."""
+        name = struct_name(of)
+        head = f"static void {name}_begin_fields(struct {name} *self)"
+        lines = []
+        for field, kind in fields_of(of).items():
+            place, default = f"self->{c_name(field)}", of._DEFAULTS[field]
+            if kind.word == "rule":
+                lines.append(f"{struct_name(kind.of)}_begin_fields(&{place});")
+            elif kind.word == "list":
+                lines += _filled(place, kind, default)
+            elif kind.word == "word":
+                lines.append(f"{place} = {self.word(default)};")
+            elif kind.word == "tuple":
+                items = ", ".join(
+                    self.word(v) if isinstance(v, str) else number_text(v) for v in default
+                )
+                lines.append(f"{place} = ({kind.c}){{{items}}};")
+            elif kind.word in ("array", "reals"):
+                lines.append(f"{place} = 0;")
+            else:
+                lines.append(f"{place} = {number_text(default)};")
+        if "restored" in {n for c in of.__mro__[:-1] for n in vars(c) if c is not KeptNumbers}:
+            lines.append(f"{name}_restored(self);")
+        self._heads.append(f"{head};")
+        body = [f"{INDENT}{line}" for line in lines]
+        self._definitions.append("\n".join([f"{head} {{", *body, "}"]))
+
+
+def _member(name: str, kind: Kind) -> str:
+    if kind.word == "list":
+        return f"{kind.c} {name}[{kind.size}]"
+    is_pointer = kind.word in ("array", "reals")
+    return f"{kind.c} *{name}" if is_pointer else f"{kind.c} {name}"
+
+
+def _filled(place: str, kind: Kind, default: Sequence[float]) -> list[str]:
+    """Return lines that give a list its default numbers."""
+    head = f"for (int at = 0; at < {kind.size}; at++)"
+    first = number_text(default[0])
+    if all(number_text(number) == first for number in default):
+        return [head, f"{INDENT}{place}[at] = {first};"]
+    return [f"{place}[{at}] = {number_text(number)};" for at, number in enumerate(default)]
+
+
+def _wrapped(text: str) -> str:
+    """Return C whose lines have at most `WIDTH` columns, as far as there are places to break."""
+    lines = []
+    for line in text.split("\n"):
+        inner = " " * (len(line) - len(line.lstrip()) + 4)
+        while len(line) > WIDTH:
+            ends = [found.start() for found in BREAKS.finditer(line, len(inner) + 1)]
+            fitting = [end for end in ends if end <= WIDTH]
+            if not fitting:
+                break
+            lines.append(line[: fitting[-1]].rstrip())
+            line = inner + line[fitting[-1] :].lstrip()
+        lines.append(line)
+    return "\n".join(lines)
