@@ -290,6 +290,8 @@ class Expressions:
             left, right, is_float = left.as_float, right.as_float, True
         if isinstance(op, ast.LShift):
             left = Value(f"(int64_t){left.within(UNARY)}", INT, UNARY)
+        if isinstance(op, OF_BITS):
+            return Value(f"{left.within(UNARY)} {text} {right.within(UNARY)}", INT, rank)
         # Left-hand operands of the same rank need no parentheses, right-hand ones do.
         both = f"{left.within(rank)} {text} {right.within(rank + 1)}"
         return Value(both, FLOAT if is_float else INT, rank)

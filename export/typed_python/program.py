@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from edgefold.export.typed_python.expressions import number_text
@@ -23,8 +23,8 @@ from edgefold.runtime.kept_numbers import KeptNumbers
 WIDTH = 100
 BREAKS = re.compile(r"(?<=, )|(?<= \(\()|(?= (?:&&|\|\||\?|:|\+|-|\*|/) )")
 """Places at which a long line of C may be broken: behind a comma, in front of an operator."""
-SCALARS = Path(__file__).parent / "c" / "scalars.h"
-"""The functions in C that stand for those of Python's numbers and lists."""
+C_FILES = tuple(Path(__file__).parent / "c" / name for name in ("scalars.h", "reals.h"))
+"""The functions in C that stand for those of Python's numbers, lists and arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,16 @@ class RulesProgram:
 
     Args:
         words: Words that get the first numbers, from 0 on.
-        written: Names of modules whose functions are written in C by hand, as `edgefold_NAME`.
+        written: Functions that are written in C by hand, and modules all of whose functions are.
     """
 
-    def __init__(self, words: Sequence[str] = ("",), written: Sequence[str] = ()):
-        self._written = frozenset(written)
+    def __init__(
+        self,
+        words: Sequence[str] = ("",),
+        written: Sequence[ModuleType | Callable[..., Any]] = (),
+    ):
+        self._written = {item for item in written if callable(item)}
+        self._written_modules = {item.__name__ for item in written if isinstance(item, ModuleType)}
         self._words = dict.fromkeys(words)
         self._structs: dict[type, str] = {}
         self._constants: dict[str, str] = {}
@@ -82,7 +87,7 @@ class RulesProgram:
         functions = [*map(_wrapped, self._constants.values()), "", *definitions]
         return RulesText(
             f"enum edgefold_word {{\n{words}\n}};\n",
-            "\n".join(self._structs.values()),
+            "\n".join(self._structs.values()).rstrip() + "\n",
             "\n".join(functions) + "\n",
             names,
         )
@@ -94,7 +99,8 @@ class RulesProgram:
             name = function.__name__.lstrip("_")
             owner = struct_name(of) if of is not None else "edgefold"
             self._functions[key] = f"{owner}_{name}"
-            if function.__module__ not in self._written:
+            is_written = function.__module__ in self._written_modules or function in self._written
+            if not is_written:
                 self._waiting.append(key)
         return self._functions[key]
 
@@ -115,6 +121,11 @@ class RulesProgram:
                 self._constants[c] = f"#define {c} {text}"
         return c
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return all words, by their numbers."""
+        return tuple(self._words)
+
     def word(self, word: str) -> str:
         self._words.setdefault(word)
         return "EDGEFOLD_" + (re.sub(r"\W+", "_", word).upper() or "NOTHING")
@@ -133,7 +144,9 @@ class RulesProgram:
             f"{INDENT}{_member(name, kind)};"
             for name, kind in zip(names, fields.values(), strict=True)
         ]
-        self._structs[of] = "\n".join([f"struct {struct_name(of)} {{", *lines, "};"])
+        self._structs[of] = "\n".join([f"struct {struct_name(of)} {{", *lines, "};\n"])
+        if _restores(of):
+            self.function(of.restored, of)  # type: ignore[attr-defined]
 
     def _write_beginning(self, of: type[KeptNumbers]) -> None:
         """Write the function that gives the fields of a rule their default values."""
@@ -157,11 +170,16 @@ class RulesProgram:
                 lines.append(f"{place} = 0;")
             else:
                 lines.append(f"{place} = {number_text(default)};")
-        if "restored" in {n for c in of.__mro__[:-1] for n in vars(c) if c is not KeptNumbers}:
+        if _restores(of):
             lines.append(f"{name}_restored(self);")
         self._heads.append(f"{head};")
         body = [f"{INDENT}{line}" for line in lines]
         self._definitions.append("\n".join([f"{head} {{", *body, "}"]))
+
+
+def _restores(of: type) -> bool:
+    """Return whether a class computes fields when the others have been restored."""
+    return issubclass(of, KeptNumbers) and of.restored is not KeptNumbers.restored
 
 
 def _member(name: str, kind: Kind) -> str:

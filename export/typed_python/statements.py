@@ -344,6 +344,8 @@ class FunctionWriter:
             n = numbers.kind.size
             self._variables[loop.target.id] = numbers.kind.item
             head = [f"const {numbers.kind.c} {c_name(loop.target.id)} = {numbers.text}[{at}];"]
+        if not any(isinstance(n, ast.Name) and n.id == loop.target.id for n in ast.walk(value.elt)):
+            head = []
         item = self._expressions.number(value.elt)
         del self._variables[loop.target.id]
         place, lines = self._list_place(node, target, Kind("list", item=item.kind, size=n))
@@ -436,8 +438,9 @@ class FunctionWriter:
                 raise refused(node, self._function, "the loop's list is replaced within it")
             n = numbers.kind.size
             kinds[target.id] = numbers.kind.item
-            name = c_name(target.id)
-            lines.append(f"const {numbers.kind.c} {name} = {numbers.text}[{at}];")
+            if target.id != "_":
+                item = f"{numbers.text}[{at}]"
+                lines.append(f"const {numbers.kind.c} {c_name(target.id)} = {item};")
         if isinstance(index, ast.Name):
             kinds[index.id] = INT
             lines.insert(0, f"const int64_t {c_name(index.id)} = {at};")

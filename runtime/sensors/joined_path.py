@@ -22,7 +22,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.kept_numbers import KeptNumbers, filled
-from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
+from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES, NO_SEASON
 
 MOST_HORIZONS, MOST_KNOWN = 16, 18
 """The largest number of direct horizons, and of slots with a forecast that is joined: also one
@@ -32,6 +32,43 @@ MOST_COLUMNS = 8
 N_WEIGHTS, MOST_BACK = 4, 8
 """The number of weights of a shape, and the most seasons of which a mean is taken."""
 NO_VALUES = np.zeros(0, np.float32)
+
+
+class AheadCounts(KeptNumbers):
+    """Counts the values of a sensor, and the slots since the last one.
+
+    Attributes:
+        n_values: The number of measured values so far.
+        season: The season's length in slots when forecasts were last kept; 0 for none.
+        age: The number of slots since the last value; 0 if the newest slot has one.
+    """
+
+    KEPT = ("n_values", "season", "age")
+
+    n_values: int = 0
+    season: int = 0
+    age: int = 0
+
+    def see(self, value: float, season: int, n_slots: int) -> bool:
+        """Count a row, and return whether the forecasts that it brought are to be kept.
+
+        Args:
+            value: The row's value; NaN if it has none.
+            season: The season's length in slots; 0 for none.
+            n_slots: The number of slots from the row before to this one.
+        """
+        is_measured = value == value
+        if not is_measured and self.n_values > 0:
+            self.age += n_slots
+            return False
+        if is_measured:
+            self.n_values += 1
+        self.season, self.age = season, 0
+        return True
+
+    def is_known(self, n_points: int) -> bool:
+        """Return whether enough values have come for a forecast; `n_points` slots have come."""
+        return n_points >= FIRST_SLOTS and self.n_values >= FIRST_VALUES
 
 
 class JoinedPath(KeptNumbers):

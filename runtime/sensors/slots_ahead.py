@@ -1,23 +1,12 @@
-"""Keep the direct forecasts of a sensor's later slots, and join them to a path.
+"""Keep the direct forecasts of a sensor's later slots, from which a path is joined.
 
-    direct forecasts   1   2       4               8 ...             48 ...            a season
-    shape              .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .   .
-
-A slot is one place in the even sequence of times in which rows come. The shape is what the season
-before and the means of the last 3 and 8 seasons say of a slot, by their weights in the forecasts,
-as far as persistence does not speak against a season. Between two slots with a direct forecast,
-what the forecast says above the shape is interpolated in the logarithm of the number of slots: so a
-path has the shape of a season, and the bands of the forecasts that it passes through. Behind the
-season's end, where the season before is not known yet, the next forecast counts at once.
-
-While slots have no value, the forecasts stay those that were made after the last value: one slot
-ahead is then as many slots after that value, so that the bands grow over a hole.
+`edgefold.runtime.sensors.joined_path` joins them; this module keeps what it needs between rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,12 +14,13 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
-from edgefold.runtime.predictions.sensor_forecast import FIRST_SLOTS, FIRST_VALUES, NO_SEASON
+from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
 from edgefold.runtime.sensors.forecasts import Path
+from edgefold.runtime.sensors.joined_path import MOST_HORIZONS, AheadCounts, JoinedPath
 from edgefold.runtime.stream.named_states import NamedStates
 
 ARRAYS = ("means", "quantiles")
-"""The names of the attributes of `SlotsAhead` that a snapshot keeps, beside its numbers."""
+"""The names of the attributes of `SlotsAhead` that a snapshot keeps, beside its counts."""
 VALUES, SHAPE = "values", "further_shape"
 """The names of two tensors of the state: the last values, (1, n), slot k at place k % n; and the
 weights (1, H, 4) of persistence, the season before and the means of 8 and 3 seasons at the horizons
@@ -38,9 +28,6 @@ but the first and, last, one season ahead."""
 BOUNDS, UNBOUNDED = "limits_bounds", "limits_without"
 """The names of two more: the limits of the values, (1, 2); and the means and quantiles ahead as
 they are without these, (1, H + 1, 1 + Q)."""
-N_SEASONS = (1, 8, 3)
-"""The numbers of seasons whose means make the shape."""
-Slots = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class SlotsAhead:
@@ -50,9 +37,7 @@ class SlotsAhead:
         kind: The prediction kind of the bundle.
 
     Attributes:
-        n_values: The number of measured values so far.
-        season: The season's length in slots after the last value; 0 for none.
-        age: The number of slots since the last value; 0 if the newest slot has one.
+        counts: The number of values, the season, and the number of slots since the last value.
         means: The means of the slots at the H horizons and, last, one season after the last value,
             (H + 1,).
         quantiles: The quantiles of the same forecasts at the kind's Q levels, (H + 1, Q).
@@ -61,13 +46,14 @@ class SlotsAhead:
     def __init__(self, kind: SensorForecast):
         self._horizons = kind.horizons
         n, n_levels = len(kind.horizons) + 1, len(kind.levels)
-        self.n_values = self.season = self.age = 0
+        self.counts = AheadCounts()
         self.means, self.quantiles = np.zeros(n), np.zeros((n, n_levels))
 
     def copy(self) -> SlotsAhead:
         """Return a copy, which shares the arrays: they are replaced and never changed."""
         other = SlotsAhead.__new__(SlotsAhead)
         other.__dict__.update(self.__dict__)
+        other.counts = self.counts.copy()
         return other
 
     def keep(self, prediction: Prediction, value: float, season: int, n_slots: int) -> None:
@@ -79,13 +65,9 @@ class SlotsAhead:
             season: The season's length in slots; 0 for none.
             n_slots: The number of slots from the row before to this one.
         """
-        if value != value and self.n_values:
-            self.age += n_slots
-            return
-        self.n_values += value == value
-        self.season, self.age = season, 0
-        self.means = prediction.ahead_mean[0].astype(np.float64)
-        self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
+        if self.counts.see(value, season, n_slots):
+            self.means = prediction.ahead_mean[0].astype(np.float64)
+            self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
 
     def known(self, states: NamedStates) -> tuple[FloatArray, FloatArray] | None:
         """Return means and quantiles, which never change, at the horizons and a season ahead.
@@ -93,76 +75,64 @@ class SlotsAhead:
         The result is None while too few values have come. The state of this sensor must be the
         present one of `states`.
         """
-        if not self._is_known(states.stream.n_points):
+        if not self.counts.is_known(states.stream.n_points):
             return None
-        if not self.age:
+        if not self.counts.age:
             return self.means, self.quantiles
-        slots = np.array([*self._horizons, self.season or NO_SEASON])
-        path = self.path(states, int(slots.max()))
-        return path.mean[slots - 1], path.quantiles[slots - 1]
-
-    def _is_known(self, n_points: int) -> bool:
-        """Return whether enough values have come; `n_points` slots have."""
-        return n_points >= FIRST_SLOTS and self.n_values >= FIRST_VALUES
+        path = self._joined(states, [*self._horizons, self.counts.season or NO_SEASON])
+        return path.mean, path.quantiles
 
     def path(self, states: NamedStates, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots of the sensor whose state is the present one.
 
         All numbers are NaN while too few values have come.
         """
-        n_points = states.stream.n_points
-        if not self._is_known(n_points):
+        if not self.counts.is_known(states.stream.n_points):
             unknown = np.full((horizon, 1 + self.quantiles.shape[1]), math.nan)
             return Path(unknown[:, 0], unknown[:, 1:])
-        n = len(self._horizons)
-        place = {self.season or NO_SEASON: n} | dict(zip(self._horizons, range(n), strict=True))
-        made_for = {slot: slot for slot in place}  # the slot whose direct forecast is joined
-        if later := [slot for slot in place if slot > self.season > 0]:
-            made_for.setdefault(self.season + 1, min(later))
-        slots = np.array(sorted(made_for))
-        of_slots = np.array([made_for[slot] for slot in slots.tolist()])
-        places = [place[slot] for slot in of_slots.tolist()]
-        held, made = states.present(), np.column_stack([self.means, self.quantiles])
-        if UNBOUNDED in held and not self.age:
-            made = held[UNBOUNDED][0].astype(np.float64)
-        values = held[VALUES].ravel()
-        age = min(self.age, len(values))  # of an older value none is left to make a shape of
-        ahead = np.arange(1, max(age + horizon, slots[-1]) + 1)
-        weights = np.zeros((len(slots), 4))  # of a bundle before: no shape
+        return self._joined(states, range(1, horizon + 1))
+
+    def _joined(self, states: NamedStates, slots: Sequence[int]) -> Path:
+        """Forecast some slots, each given as how many slots it comes after the newest one."""
+        held, counts, path = states.present(), self.counts, JoinedPath()
+        path.horizons = [*self._horizons, *[0] * (MOST_HORIZONS - len(self._horizons))]
+        path.n_columns = 1 + self.quantiles.shape[1]
+        path.season, path.age, path.n_points = counts.season, counts.age, states.stream.n_points
+        path.values = held[VALUES].ravel()
+        path.n_ring = len(path.values)
+        path.made = np.column_stack([self.means, self.quantiles]).ravel()
+        if UNBOUNDED in held and not counts.age:
+            path.made = held[UNBOUNDED].ravel()
         if SHAPE in held:
-            weights = held[SHAPE][0][[max(at - 1, 0) for at in places]]
-        if self.season:  # whole seasons ahead, persistence has the season's phase
-            weights[slots % self.season == 0, 0] = 0.0
-        at, known_at = np.log(ahead), np.log(slots)
-        weights = np.stack([np.interp(at, known_at, of) for of in weights.T])
-        base = shape_ahead(values, n_points, self.season, ahead, weights, self.age)
-        above = made[places] - base[of_slots - 1, None]
-        coming = slice(age, age + horizon)
-        joined = np.stack([np.interp(at[coming], known_at, of) for of in above.T], 1)
-        path = base[coming, None] + joined
+            path.weights, path.has_shape = held[SHAPE].ravel(), True
         if BOUNDS in held:
-            path = path.clip(*held[BOUNDS][0].tolist())
-        return Path(path[:, 0], path[:, 1:])
+            path.low, path.high = held[BOUNDS][0].tolist()
+        path.join()
+        numbers = np.empty((len(slots), path.n_columns))
+        for row, slot in zip(numbers, slots, strict=True):
+            path.forecast_at(slot)
+            row[:] = path.forecast[: path.n_columns]
+        return Path(numbers[:, 0], numbers[:, 1:])
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep for `load`."""
         own = {f"ahead_{name}": getattr(self, name) for name in ARRAYS}
-        numbers = np.array([self.n_values, self.season, self.age], np.int64)
+        numbers = self.counts.numbers().astype(np.int64)
         return {**own, "ahead_numbers": numbers}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Restore the arrays that `arrays` returned; raise SnapshotError if they are damaged."""
         require_same(arrays, self.arrays())
-        n_values, season, age = arrays["ahead_numbers"].tolist()
+        numbers = arrays["ahead_numbers"]
         are_finite = all(np.isfinite(arrays[f"ahead_{name}"]).all() for name in ARRAYS)
-        if min(n_values, season, age) < 0 or not are_finite:
+        if numbers.min() < 0 or not are_finite:
             raise SnapshotError(
                 "the snapshot's forecasts of a sensor are damaged; use an older copy, or start "
                 "without it."
             )
         for name in ARRAYS:
             setattr(self, name, arrays[f"ahead_{name}"].copy())
-        self.n_values, self.season, self.age = n_values, season, age
+        self.counts.take(numbers)
 
     @staticmethod
     def converted(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -171,48 +141,3 @@ class SlotsAhead:
         if numbers.shape != (2,):
             return dict(arrays)
         return {**arrays, "ahead_numbers": np.append(numbers, 0)}
-
-
-def shape_ahead(
-    values: Array, n_points: int, season: int, ahead: Slots, weights: FloatArray, age: int = 0
-) -> FloatArray:
-    """Return the shape of the slots to come, (n,); 0 without a season.
-
-    Args:
-        values: The last values, (N,); slot k of the stream lies at k % N.
-        n_points: The number of slots that have come.
-        season: The season's length in slots; 0 for none.
-        ahead: How many slots later each slot comes, from 1 on, (n,).
-        weights: Those of persistence and of the means of `N_SEASONS`, (4, n).
-        age: The number of the last slots that have no value; `ahead` is counted from before them.
-    """
-    if season < 2:
-        return np.zeros(len(ahead))
-    persistence, *of_means = weights
-    means = season_means(values, n_points - 1, season, ahead, age)
-    total = np.sum(of_means, 0)
-    mixed = (np.array(of_means) * means).sum(0) / np.where(total > 0, total, 1.0)
-    shape: FloatArray = (1.0 - persistence) * mixed
-    return shape
-
-
-def season_means(values: Array, newest: int, season: int, ahead: Slots, age: int = 0) -> FloatArray:
-    """Return the means of the last `N_SEASONS` values at the phase of each slot to come, (3, n).
-
-    Args:
-        values: The last values, (N,); slot k of the stream lies at k % N.
-        newest: The number of the newest slot.
-        season: The season's length in slots; one has come.
-        ahead: How many slots later each slot comes, from 1 on, (n,).
-        age: The number of the last slots that have no value; `ahead` is counted from before them.
-    """
-    last = newest - age + ahead - season * -(-ahead // season)
-    total, count = np.zeros((2, len(ahead)))
-    means = dict[int, FloatArray]()
-    for back in range(max(N_SEASONS)):
-        at = last - back * season
-        held = (at >= 0) & (at > newest - len(values))
-        total += np.where(held, values[at % len(values)], 0.0)
-        count += held
-        means[back + 1] = total / np.where(count > 0, count, 1.0)
-    return np.stack([means[n] for n in N_SEASONS])

@@ -54,7 +54,7 @@ class TimedEngine(SensorEngine):
         kind = self.kind or kind_of(time, dated)
         seconds = seconds_of(time, kind, self.n_rows)
         self._row = kind, self.n_rows + 1
-        n_values = self.ahead.n_values
+        n_values = self.ahead.counts.n_values
         return self.step(states, self._name, seconds, value, kind == "dates", n_values)
 
     def finish(self) -> None:

@@ -16,6 +16,7 @@ __attribute__((aligned(64)))
 #endif
 static EDGEFOLD_ARENA_STORAGE union {
     unsigned char arena[${NAME}_ARENA_BYTES];
+$scratch
     uint64_t words; /* it and the number align the block where the attribute does not exist */
     double number;
 } shared;

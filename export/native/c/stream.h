@@ -179,6 +179,7 @@ enum edgefold_status ${stream}_load(
     struct edgefold_array *extra, size_t n_extra);
 #endif
 
+$engine
 #ifdef __cplusplus
 }
 #endif

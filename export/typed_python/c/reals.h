@@ -1,14 +1,4 @@
-/* Arrays of one axis in which a search computes. They are of double where memory is plenty, so that
- * C finds what Python finds, and of float on microcontrollers. */
-#ifndef EDGEFOLD_REAL
-#if UINTPTR_MAX > 0xffffffff || defined(__wasm__)
-#define EDGEFOLD_REAL double
-#else
-#define EDGEFOLD_REAL float
-#endif
-#endif
-typedef EDGEFOLD_REAL edgefold_real;
-
+/* Functions of edgefold_real, which is double or, on microcontrollers, float. */
 static inline edgefold_real edgefold_real_least(edgefold_real a, edgefold_real b) {
     return b < a ? b : a;
 }

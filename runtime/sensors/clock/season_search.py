@@ -63,11 +63,14 @@ class SeasonSearch(KeptNumbers):
     """Scores each lag, a number of slots, as the length of a season.
 
     Attributes:
+        ring: The values of the slots in a ring; NaN where a slot is missing.
+        n: The number of values.
         n_lags: The lags are 0 to n_lags - 1; at most n / 2.5 (`TURNS`) of n values.
         asked: Lags whose likely scores are wanted; 0 for none.
         likely: The scores of these lags, but at most 0 where chance may well explain them.
     """
 
+    ring: FloatArray = NO_VALUES
     n: int = 0
     n_lags: int = 0
     asked: list[int] = filled(0, N_ASKED)
@@ -77,7 +80,6 @@ class SeasonSearch(KeptNumbers):
     _first: int = 0  # the place of the oldest value in the ring
     _low: float = 0.0
     _high: float = 0.0
-    _ring: FloatArray = NO_VALUES
     _waves: Reals = NO_REALS  # (size of the transform,)
     _pairs: Reals = NO_REALS  # (n,): how many pairs of values there are at each lag
     _score: Reals = NO_REALS  # (n_lags,): of each lag; below 0 if it surely is of a season
@@ -89,17 +91,21 @@ class SeasonSearch(KeptNumbers):
         self._waves = np.zeros(1 << (n + 2 * n_lags).bit_length())
         self._pairs, self._score, self._level = np.zeros(n), np.zeros(n_lags), np.zeros(n_lags)
 
-    def search(self, ring: FloatArray, n_ring: int, end: int, n: int) -> None:
+    def release(self) -> None:
+        """Give the arrays back; in C they stay where they are."""
+        self._waves = self._pairs = self._score = self._level = NO_REALS
+        self.ring = NO_VALUES
+
+    def search(self, n_ring: int, end: int, n: int) -> None:
         """Score all lags.
 
         Args:
-            ring: The values of the slots in a ring; NaN where a slot is missing.
             n_ring: The length of the ring.
             end: The place in the ring behind the newest value, where the oldest one may be.
             n: The number of values, up to n_ring.
         """
         self.n, self.n_lags = n, int(n / TURNS) + 1
-        self._ring, self._n_ring, self._first = ring, n_ring, (end - n) % n_ring
+        self._n_ring, self._first = n_ring, (end - n) % n_ring
         self.likely = filled(0.0, 3)
         score, waves = self._score, self._waves
         score[: self.n_lags] = 0.0
@@ -118,7 +124,7 @@ class SeasonSearch(KeptNumbers):
 
     def _load(self) -> None:
         """Copy the values into the array `_waves`, the oldest first."""
-        ring, waves, first, n = self._ring, self._waves, self._first, self.n
+        ring, waves, first, n = self.ring, self._waves, self._first, self.n
         n_old = min(n, self._n_ring - first)
         waves[:n_old] = ring[first : first + n_old]
         waves[n_old:n] = ring[: n - n_old]
@@ -128,7 +134,7 @@ class SeasonSearch(KeptNumbers):
 
         `offset` is how many slots its value comes after the one of the same place.
         """
-        ring, waves, n_ring = self._ring, self._waves, self._n_ring
+        ring, waves, n_ring = self.ring, self._waves, self._n_ring
         first = (self._first + offset) % n_ring
         n_old = min(n, n_ring - first)
         waves[:n_old] = np.where(np.isnan(ring[first : first + n_old]), 0.0, waves[:n_old])

@@ -16,7 +16,6 @@ import pytest
 from edgefold.runtime import DataError, Sensors
 from edgefold.runtime.errors import BundleError, SnapshotError, ValueRefusedError
 from edgefold.runtime.sensors.forecasts import Forecast
-from edgefold.runtime.sensors.slots_ahead import season_means, shape_ahead
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.stream.snapshot import read_snapshot, write_snapshot
 
@@ -293,29 +292,6 @@ def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
     part = math.log(20 / 16) / math.log(24 / 16)
     expected = path.mean[15] + part * (path.mean[23] - path.mean[15])
     assert path.mean[19] == pytest.approx(expected, rel=1e-12)
-
-
-def test_means_of_seasons_are_those_of_the_values_at_a_phase() -> None:
-    """A ring of 12 values that hold slots 3 to 14, of a season of 3 that grows by 10 each time."""
-    slots = np.arange(3, 15)
-    ring = np.zeros(12)
-    ring[slots % 12] = 10.0 * (slots // 3) + slots % 3
-    one, eight, three = season_means(ring, 14, 3, np.array([1, 2, 3, 4, 10]))
-    assert one.tolist() == [40, 41, 42, 40, 40]
-    assert three.tolist() == [30, 31, 32, 30, 30]
-    assert eight.tolist() == [25, 26, 27, 25, 25]  # of the four that are kept
-
-
-def test_a_shape_is_the_seasons_as_far_as_they_weigh() -> None:
-    day = 5 * np.sin(2 * np.pi * np.arange(96) / 24)
-    ahead = np.arange(1, 25)
-
-    def shape(season: int, *weights: float) -> Any:
-        return shape_ahead(day, 96, season, ahead, np.tile([[w] for w in weights], 24))
-
-    assert shape(24, 0.0, 0.2, 0.1, 0.1) == pytest.approx(day[:24], abs=1e-9)
-    assert shape(24, 0.25, 0.2, 0.1, 0.1) == pytest.approx(0.75 * day[:24], abs=1e-9)
-    assert (shape(24, 1.0, 0.0, 0.0, 0.0) == 0).all() and (shape(0, 0.0, 1.0, 0.0, 0.0) == 0).all()
 
 
 @pytest.mark.long

@@ -1,0 +1,99 @@
+
+/* Sensors ---------------------------------------------------------------------------------------
+ *
+ * One sensor is one struct below: the model's stream, and around it the clock that turns times into
+ * evenly spaced slots, the search for seasons, and the alarms. Its rules are written once, in
+ * Python; this is C made of them.
+ *
+ *     static struct ${stream}_sensor sensor;
+ *     static struct ${stream}_row row;
+ *     ${stream}_start(&sensor, 1e-4);
+ *     if (${stream}_push(&sensor, seconds, celsius, 1, &row) == 0 && row.alarm)
+ *         use(row.event);
+ *
+ * Memory:
+ *
+ *     struct ${stream}_sensor     for each sensor
+ *     the shared block            the larger one of ${NAME}_ARENA_BYTES, for steps, and of
+ *                                 EDGEFOLD_SEARCH_NUMBERS numbers, for a search
+ *
+ * Seasons have up to ${NAME}_LONGEST_SEASON slots; `edgefold build --longest-season` chooses it.
+ */
+#define ${NAME}_LONGEST_SEASON $longest
+#define ${NAME}_N_KEPT_VALUES $n_ring /* of the slots in which a season is sought */
+#define ${NAME}_N_HORIZONS $n_horizons /* direct forecasts: $horizons slots ahead */
+#define ${NAME}_N_LEVELS $n_levels /* quantiles at $levels */
+
+
+/* A search for seasons computes in double where memory is plenty, so that C finds what Python finds,
+ * and in float on a microcontroller. */
+#ifndef EDGEFOLD_REAL
+#if UINTPTR_MAX > 0xffffffff || defined(__wasm__)
+#define EDGEFOLD_REAL double
+#else
+#define EDGEFOLD_REAL float
+#endif
+#endif
+typedef EDGEFOLD_REAL edgefold_real;
+#define EDGEFOLD_SEARCH_NUMBERS $scratch_numbers /* of edgefold_real, in the shared block */
+
+/* Names of events and of whatever else is told by a name; ${stream}_name gives the text. */
+$words
+
+$structs
+
+/* What a push says about a row. Numbers are in the unit of the value; NaN where there is none. */
+struct ${stream}_row {
+    double mean, quantiles[${NAME}_N_LEVELS]; /* forecast before the value was seen */
+    double log_density; /* of the value, in nats; 0 if nothing was scored */
+    double p_value;     /* the chance of a value this far from the forecast; 1 if not scored */
+    double size;        /* of an event that lasts: the change of a drift, or a factor; else 0 */
+    int64_t n_since;    /* rows since the event began; 0 if it began with this row */
+    int64_t n_missing;  /* slots without a row between this row and the one before */
+    int64_t season;     /* length of the season in slots; 0 if none is known */
+    int event;          /* EDGEFOLD_NOTHING, EDGEFOLD_VALUE, EDGEFOLD_LEVEL_SHIFT, ... */
+    int alarm;          /* 1 once for each incident, at the stated rate of false alarms */
+    int is_known;       /* whether there was a forecast; no number above holds without */
+};
+
+struct ${stream}_sensor {
+    struct $stream model;
+    struct edgefold_sensor_rules rules;
+    struct edgefold_ahead_counts ahead_counts;
+    float values[${NAME}_N_KEPT_VALUES]; /* the ring in which seasons are sought */
+    float ahead[(${NAME}_N_HORIZONS + 1) * (1 + ${NAME}_N_LEVELS)]; /* made after the last value */
+};
+
+/* Forgets everything. false_alarms: the share of sound rows that may be alarms, above 0 and at most
+ * 0.1, such as 1e-4. */
+void ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms);
+
+/* Scores a row by the forecast made before it, learns it, and decides whether it is an alarm.
+ *
+ * time: of the row, in any unit; in seconds since 1970 if times are dates (`dated`). Times must
+ * rise. value: the measured value; NAN if it is missing.
+ *
+ * Returns 0, or why the row was refused; nothing was learned then:
+$refusals
+ *     -1                             the model's arithmetic failed */
+int ${stream}_push(
+    struct ${stream}_sensor *sensor, double time, double value, int dated,
+    struct ${stream}_row *row);
+
+/* Forecasts each of the next n slots: means (n), quantiles (n, ${NAME}_N_LEVELS).
+ * Returns 0, or 1 while too few rows have come; nothing is written then. */
+int ${stream}_path(
+    struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles);
+
+/* The time between two slots; NaN before it is known. If rows come unevenly, each is a slot, and
+ * this is the mean time between them. */
+double ${stream}_pace(const struct ${stream}_sensor *sensor);
+
+/* The share of values within the band from the 5 % to the 95 % quantile; NaN before the first. */
+double ${stream}_coverage(const struct ${stream}_sensor *sensor);
+
+/* The size of struct ${stream}_sensor, for callers that cannot read this header. */
+size_t ${stream}_sensor_bytes(void);
+
+/* The text of an event or a refusal, such as "level shift"; "" for 0. */
+const char *${stream}_name(int word);
