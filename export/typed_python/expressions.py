@@ -21,6 +21,7 @@ from edgefold.export.typed_python.kinds import (
     WORD,
     Kind,
     c_name,
+    field_name,
     fields_of,
     kind_of_constant,
     kind_of_hint,
@@ -73,10 +74,10 @@ class Value:
     def field(self, name: str) -> str:
         """Return the text of a field of a struct or, through its pointer, of a rule."""
         if self.kind.word == "tuple":
-            return f"{self.within(CALL)}.{c_name(name)}"
+            return f"{self.within(CALL)}.{field_name(name)}"
         if self.text.startswith("&"):
-            return f"{self.text[1:]}.{c_name(name)}"
-        return f"{self.within(CALL)}->{c_name(name)}"
+            return f"{self.text[1:]}.{field_name(name)}"
+        return f"{self.within(CALL)}->{field_name(name)}"
 
 
 class Program(Protocol):
@@ -401,7 +402,7 @@ class Expressions:
         is_float = any(value.kind == FLOAT for value in values)
         text = values[0].text
         for value in values[1:]:
-            text = f"edgefold_{name}{'' if is_float else '_int'}({text}, {value.text})"
+            text = f"edgefold_{name}{'' if is_float else '_whole'}({text}, {value.text})"
         return Value(text, FLOAT if is_float else INT)
 
     def _converted(self, node: ast.Call, target: Any) -> Value:
@@ -424,7 +425,7 @@ class Expressions:
             return Value(f"(int64_t){value.within(UNARY)}", INT, UNARY)
         if value.kind == FLOAT:
             return Value(f"fabs({value.text})", FLOAT)
-        return Value(f"edgefold_abs_int({value.text})", INT)
+        return Value(f"edgefold_abs_whole({value.text})", INT)
 
     def _method(self, node: ast.Call, func: ast.Attribute) -> Value:
         of = self.value(func.value)
@@ -447,7 +448,7 @@ class Expressions:
         kind = numbers.kind
         if kind.word != "list" or not kind.size:
             raise refused(node, self.function, "a list of known length is needed")
-        name = "edgefold_index" if kind.item == FLOAT else "edgefold_index_int"
+        name = "edgefold_index" if kind.item == FLOAT else "edgefold_index_whole"
         return f"{name}({numbers.text}, {kind.size}, {item.text})"
 
     def _called(

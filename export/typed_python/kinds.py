@@ -9,7 +9,6 @@ Reals                  -> edgefold_real *, likewise: double or, on microcontroll
 
 from __future__ import annotations
 
-import keyword
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,11 +21,17 @@ RESERVED = frozenset(
     """
     auto break case char const continue default do double else enum extern float for goto if inline
     int long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while bool true false log exp sqrt floor ceil round log1p fabs fmod rint
-    copysign index remainder time clock y0 y1 yn j0 j1 jn gamma
+    unsigned void volatile while bool true false
     """.split()  # noqa: SIM905
 )
-"""Words of C, and names of its library, that no variable may have."""
+"""Words of C, which no field or variable may have as its name."""
+IN_LIBRARY = frozenset(
+    """
+    log exp sqrt floor ceil round log1p fabs fmod rint copysign index remainder time clock y0 y1 yn
+    j0 j1 jn gamma
+    """.split()  # noqa: SIM905
+)
+"""Names of C's library, which no variable may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +146,16 @@ def fields_of(of: type) -> dict[str, Kind]:
     return fields
 
 
-def c_name(name: str) -> str:
-    """Return a name of Python as one of C: without underscores in front, and no reserved word."""
+def field_name(name: str) -> str:
+    """Return a field's name in C: without underscores in front, and no reserved word."""
     name = name.lstrip("_") or "unused"
-    return f"{name}_" if name in RESERVED or keyword.iskeyword(name) else name
+    return f"{name}_" if name in RESERVED else name
+
+
+def c_name(name: str) -> str:
+    """Return a variable's name in C."""
+    name = field_name(name)
+    return f"{name}_" if name in IN_LIBRARY else name
 
 
 def struct_name(of: type) -> str:

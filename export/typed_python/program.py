@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -12,7 +12,7 @@ from typing import Any
 from edgefold.export.typed_python.expressions import number_text
 from edgefold.export.typed_python.kinds import (
     Kind,
-    c_name,
+    field_name,
     fields_of,
     kind_of_constant,
     struct_name,
@@ -67,8 +67,17 @@ class RulesProgram:
         self._heads: list[str] = []
         self._definitions: list[str] = []
 
-    def text(self, entries: Sequence[tuple[Callable[..., Any], type | None]]) -> RulesText:
+    def text(
+        self,
+        entries: Sequence[tuple[Callable[..., Any], type | None]],
+        kept: Collection[type[KeptNumbers]] = (),
+    ) -> RulesText:
         """Make C of functions, or of methods of classes, and of everything that they need.
+
+        Args:
+            entries: The functions; of a method, also its class.
+            kept: Classes for which functions write and read the numbers of a snapshot; the classes
+                of their parts must be among them.
 
         Raises:
             SubsetError: Code is not in the subset.
@@ -82,6 +91,8 @@ class RulesProgram:
         for of in [*self._structs]:
             if issubclass(of, KeptNumbers):
                 self._write_beginning(of)
+        for of in kept:
+            self._write_keeping(of)
         definitions = [_wrapped(text) for text in (*self._heads, "", *self._definitions)]
         words = ",\n".join(f"{INDENT}{self.word(w)} = {n}" for n, w in enumerate(self._words))
         functions = [*map(_wrapped, self._constants.values()), "", *definitions]
@@ -137,7 +148,7 @@ class RulesProgram:
         for kind in fields.values():
             if kind.of is not None:
                 self.struct(kind.of)
-        names = [c_name(name) for name in fields]
+        names = [field_name(name) for name in fields]
         if len({*names}) != len(names):
             raise TypeError(f"{of} has two fields of one name in C")
         lines = [
@@ -154,7 +165,7 @@ class RulesProgram:
         head = f"static void {name}_begin_fields(struct {name} *self)"
         lines = []
         for field, kind in fields_of(of).items():
-            place, default = f"self->{c_name(field)}", of._DEFAULTS[field]
+            place, default = f"self->{field_name(field)}", of._DEFAULTS[field]
             if kind.word == "rule":
                 lines.append(f"{struct_name(kind.of)}_begin_fields(&{place});")
             elif kind.word == "list":
@@ -175,6 +186,52 @@ class RulesProgram:
         self._heads.append(f"{head};")
         body = [f"{INDENT}{line}" for line in lines]
         self._definitions.append("\n".join([f"{head} {{", *body, "}"]))
+
+    def _write_keeping(self, of: type[KeptNumbers]) -> None:
+        """Write the functions that read and write the numbers that a snapshot keeps of a rule."""
+        name, fields = struct_name(of), fields_of(of)
+        numbers, take = [], []
+        for field in of.KEPT:
+            kind, place = fields[field], f"self->{field_name(field)}"
+            if kind.word == "rule":
+                part = struct_name(kind.of)
+                numbers.append(f"to = {part}_numbers(&{place}, to);")
+                take.append(f"from = {part}_take(&{place}, from);")
+            elif kind.word == "list":
+                head = f"for (int at = 0; at < {kind.size}; at++)"
+                numbers.append(f"{head} *to++ = (double){place}[at];")
+                take.append(f"{head} {place}[at] = ({kind.c})*from++;")
+            else:
+                numbers.append(f"*to++ = (double){place};")
+                truth = " != 0.0" if kind.word == "bool" else ""
+                take.append(f"{place} = ({kind.c})(*from++{truth});")
+        if _restores(of):
+            take.append(f"{name}_restored(self);")
+        for head, lines, result in (
+            (
+                f"static double *{name}_numbers(const struct {name} *self, double *to)",
+                numbers,
+                "to",
+            ),
+            (
+                f"static const double *{name}_take(struct {name} *self, const double *from)",
+                take,
+                "from",
+            ),
+        ):
+            body = [f"{INDENT}{line}" for line in [*lines, f"return {result};"]]
+            self._heads.append(f"static {head};")
+            self._definitions.append("\n".join([f"static {head} {{", *body, "}"]))
+
+
+def kept_size(of: type[KeptNumbers]) -> int:
+    """Return how many numbers a snapshot keeps of a rule."""
+    fields = fields_of(of)
+    sizes = (
+        kept_size(fields[name].of) if fields[name].word == "rule" else max(fields[name].size, 1)
+        for name in of.KEPT
+    )
+    return sum(sizes)
 
 
 def _restores(of: type) -> bool:

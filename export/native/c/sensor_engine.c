@@ -17,7 +17,7 @@ $functions
 /* Gives the rules the sensor's own ring. A sensor may have been moved in memory since. */
 static void own_ring(struct ${stream}_sensor *sensor)
 {
-    sensor->rules.slots.seasons.ring = sensor->values;
+    sensor->slots.seasons.ring = sensor->values;
 }
 
 /* Lends the block in which steps compute to a search for seasons, and the ring of values. */
@@ -41,10 +41,11 @@ static void edgefold_season_search_release(struct edgefold_season_search *self)
 void ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms)
 {
     ${stream}_init(&sensor->model);
-    edgefold_sensor_rules_begin_fields(&sensor->rules);
-    edgefold_ahead_counts_begin_fields(&sensor->ahead_counts);
-    edgefold_sensor_rules_begin(
-        &sensor->rules, false_alarms, ${NAME}_LONGEST_SEASON, $at_low, $at_middle, $at_high);
+    edgefold_row_slots_begin_fields(&sensor->slots);
+    edgefold_sensor_scores_begin_fields(&sensor->scores);
+    edgefold_ahead_counts_begin_fields(&sensor->counts);
+    edgefold_row_slots_begin(&sensor->slots, ${NAME}_LONGEST_SEASON);
+    edgefold_sensor_scores_begin(&sensor->scores, false_alarms, $at_low, $at_middle, $at_high);
     own_ring(sensor);
     for (int i = 0; i < ${NAME}_N_KEPT_VALUES; i++) sensor->values[i] = NAN;
     memset(sensor->ahead, 0, sizeof sensor->ahead);
@@ -66,8 +67,7 @@ int ${stream}_push(
     struct ${stream}_sensor *sensor, double time, double value, int dated,
     struct ${stream}_row *row)
 {
-    struct edgefold_sensor_rules *rules = &sensor->rules;
-    struct edgefold_row_slots *slots = &rules->slots;
+    struct edgefold_row_slots *slots = &sensor->slots;
     struct $stream *model = &sensor->model;
     struct edgefold_season_search search;
     edgefold_season_search_begin_fields(&search);
@@ -89,17 +89,18 @@ int ${stream}_push(
     row->p_value = model->prediction_p_value[0];
     row->n_missing = slots->n_slots - 1;
     row->season = slots->place.season;
-    const struct edgefold_alarm_verdict verdict = edgefold_sensor_rules_score(
-        rules, value, row->quantiles, row->log_density, row->p_value, $usual,
-        (int64_t)${stream}_n_points(model), sensor->ahead_counts.n_values, &search);
-    if (edgefold_ahead_counts_see(&sensor->ahead_counts, value, row->season, n + 1)) {
-        keep_ahead(sensor);
-    }
+    const int is_usual =
+        edgefold_has_forecast((int64_t)${stream}_n_points(model), sensor->counts.n_values);
+    const struct edgefold_alarm_verdict verdict = edgefold_sensor_scores_score(
+        &sensor->scores, value, row->quantiles, row->log_density, row->p_value, $usual,
+        row->n_missing, slots->place, is_usual);
+    if (edgefold_ahead_counts_see(&sensor->counts, value, row->season, n + 1)) keep_ahead(sensor);
+    edgefold_row_slots_learn(slots, &search);
     row->alarm = verdict.alarm;
     row->event = verdict.event;
     row->n_since = verdict.n_since;
     row->size = verdict.size;
-    row->is_known = rules->is_known;
+    row->is_known = sensor->scores.is_known;
     return 0;
 }
 
@@ -107,7 +108,7 @@ int ${stream}_path(
     struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles)
 {
     struct edgefold_joined_path *path = &shared.path;
-    const struct edgefold_ahead_counts *ahead = &sensor->ahead_counts;
+    struct edgefold_ahead_counts *ahead = &sensor->counts;
     struct $stream *model = &sensor->model;
     const uint32_t sides = last_commit(model).sides;
     const int64_t n_points = (int64_t)${stream}_n_points(model);
@@ -137,14 +138,114 @@ int ${stream}_path(
     return 0;
 }
 
+#ifndef EDGEFOLD_WITHOUT_SNAPSHOTS
+
+/* Lists what a snapshot keeps beside the model's state, as Python's snapshots name it. */
+static void list_kept(struct ${stream}_sensor *sensor, struct ${stream}_kept *kept,
+                      struct edgefold_array arrays[$n_kept_arrays])
+{
+    const struct edgefold_array all[$n_kept_arrays] = {
+$kept_arrays
+        {"season_values", "<f4", "($n_ring,)", sensor->values, sizeof sensor->values, 0},
+    };
+    memcpy(arrays, all, sizeof all);
+    for (int i = 0; i < $n_kept_arrays; i++) arrays[i].room = arrays[i].n_bytes;
+}
+
+/* The number of a season's name in a snapshot: that of day, week, year, or none. */
+static const int season_names[4] = {
+    EDGEFOLD_DAY, EDGEFOLD_WEEK, EDGEFOLD_YEAR, EDGEFOLD_NOTHING};
+
+static void write_season(const struct edgefold_seasons *seasons, double *to)
+{
+    int name = 0;
+    while (season_names[name] != seasons->season.name) name++;
+    const double numbers[8] = {
+        (double)seasons->n, (double)seasons->n_held, (double)seasons->offset,
+        (double)seasons->season.length, name, seasons->is_dated, (double)seasons->next_look,
+        seasons->pace};
+    memcpy(to, numbers, sizeof numbers);
+}
+
+static void read_season(struct edgefold_seasons *seasons, const double *from)
+{
+    seasons->n = (int64_t)from[0];
+    seasons->n_held = (int64_t)from[1];
+    seasons->offset = (int64_t)from[2];
+    seasons->season.length = (int64_t)from[3];
+    seasons->season.name = season_names[(int)from[4] & 3];
+    seasons->is_dated = from[5] != 0.0;
+    seasons->next_look = (int64_t)from[6];
+    seasons->pace = from[7];
+    seasons->waiting = -1;
+}
+
+enum edgefold_status ${stream}_save_sensor(
+    struct ${stream}_sensor *sensor, edgefold_write *write, void *to)
+{
+    struct edgefold_array arrays[$n_kept_arrays];
+    struct ${stream}_kept *kept = &shared.kept;
+    const struct edgefold_watch *watch = &sensor->scores.watch;
+    own_ring(sensor);
+    edgefold_seasons_write(&sensor->slots.seasons);
+$write_kept
+    write_season(&sensor->slots.seasons, kept->season);
+    kept->told_pace[0] = sensor->slots.told_pace;
+    const float *ahead = sensor->ahead;
+    for (int horizon = 0; horizon <= ${NAME}_N_HORIZONS; horizon++) {
+        kept->ahead_means[horizon] = *ahead++;
+        for (int level = 0; level < ${NAME}_N_LEVELS; level++)
+            kept->ahead_quantiles[horizon * ${NAME}_N_LEVELS + level] = *ahead++;
+    }
+    kept->ahead_numbers[0] = sensor->counts.n_values;
+    kept->ahead_numbers[1] = sensor->counts.season;
+    kept->ahead_numbers[2] = sensor->counts.age;
+    list_kept(sensor, kept, arrays);
+    return ${stream}_save(&sensor->model, write, to, arrays, $n_kept_arrays);
+}
+
+enum edgefold_status ${stream}_load_sensor(
+    struct ${stream}_sensor *sensor, edgefold_read *read, void *from)
+{
+    struct edgefold_array arrays[$n_kept_arrays];
+    struct ${stream}_kept room, *kept = &room; /* a load needs the shared block for itself */
+    struct edgefold_watch *watch = &sensor->scores.watch;
+    const double rate = watch->rate;
+    ${stream}_start(sensor, rate);
+    list_kept(sensor, kept, arrays);
+    enum edgefold_status status = ${stream}_load(
+        &sensor->model, read, from, arrays, $n_kept_arrays);
+    for (int i = 0; i < $n_kept_arrays; i++)
+        if (status == EDGEFOLD_OK && arrays[i].n_bytes != arrays[i].room)
+            status = EDGEFOLD_BAD_SNAPSHOT;
+    if (status != EDGEFOLD_OK) {
+        ${stream}_start(sensor, rate);
+        return status;
+    }
+$read_kept
+    read_season(&sensor->slots.seasons, kept->season);
+    sensor->slots.told_pace = kept->told_pace[0];
+    float *ahead = sensor->ahead;
+    for (int horizon = 0; horizon <= ${NAME}_N_HORIZONS; horizon++) {
+        *ahead++ = (float)kept->ahead_means[horizon];
+        for (int level = 0; level < ${NAME}_N_LEVELS; level++)
+            *ahead++ = (float)kept->ahead_quantiles[horizon * ${NAME}_N_LEVELS + level];
+    }
+    sensor->counts.n_values = kept->ahead_numbers[0];
+    sensor->counts.season = kept->ahead_numbers[1];
+    sensor->counts.age = kept->ahead_numbers[2];
+    return EDGEFOLD_OK;
+}
+#endif
+
 double ${stream}_pace(const struct ${stream}_sensor *sensor)
 {
-    return edgefold_slot_clock_shown_pace(&sensor->rules.slots.clock);
+    return edgefold_slot_clock_shown_pace((struct edgefold_slot_clock *)&sensor->slots.clock);
 }
 
 double ${stream}_coverage(const struct ${stream}_sensor *sensor)
 {
-    const struct edgefold_score_counts *counts = &sensor->rules.counts;
+    const struct edgefold_score_counts *counts = &sensor->scores.counts;
     return counts->n_forecast > 0.0 ? counts->n_within_90 / counts->n_forecast : NAN;
 }
 

@@ -56,10 +56,16 @@ struct ${stream}_row {
     int is_known;       /* whether there was a forecast; no number above holds without */
 };
 
+/* Numbers of a sensor as a snapshot keeps them; programs need it only for its size. */
+struct ${stream}_kept {
+$kept_struct
+};
+
 struct ${stream}_sensor {
     struct $stream model;
-    struct edgefold_sensor_rules rules;
-    struct edgefold_ahead_counts ahead_counts;
+    struct edgefold_row_slots slots;
+    struct edgefold_sensor_scores scores;
+    struct edgefold_ahead_counts counts;
     float values[${NAME}_N_KEPT_VALUES]; /* the ring in which seasons are sought */
     float ahead[(${NAME}_N_HORIZONS + 1) * (1 + ${NAME}_N_LEVELS)]; /* made after the last value */
 };
@@ -84,6 +90,20 @@ int ${stream}_push(
  * Returns 0, or 1 while too few rows have come; nothing is written then. */
 int ${stream}_path(
     struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles);
+
+#ifndef EDGEFOLD_WITHOUT_SNAPSHOTS
+
+/* Writes a sensor as a snapshot, an .npz of at most ${NAME}_SENSOR_SNAPSHOT_BYTES. EDGEFOLD_IO:
+ * the callback took less than it was given. */
+#define ${NAME}_SENSOR_SNAPSHOT_BYTES (${NAME}_SNAPSHOT_BYTES + $kept_bytes)
+enum edgefold_status ${stream}_save_sensor(
+    struct ${stream}_sensor *sensor, edgefold_write *write, void *to);
+
+/* Goes on from a snapshot; the sensor must have been started, and keeps its rate of false alarms.
+ * Anything but EDGEFOLD_OK (see ${stream}_load) leaves a sensor that has forgotten everything. */
+enum edgefold_status ${stream}_load_sensor(
+    struct ${stream}_sensor *sensor, edgefold_read *read, void *from);
+#endif
 
 /* The time between two slots; NaN before it is known. If rows come unevenly, each is a slot, and
  * this is the mean time between them. */

@@ -18,7 +18,7 @@ from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
 from edgefold.export.native.licence import version_words
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
-from edgefold.export.native.sensors.engine import SCRATCH, engine_of, is_of_sensors
+from edgefold.export.native.sensors.engine import engine_of
 from edgefold.runtime.bundle.manifest import Manifest, WeightPlace
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.stream.point_updates import FEW
@@ -50,11 +50,8 @@ def interface_of(
     words = {**_facts(manifest, name), **_sizes(struct, functions, weight_bytes)}
     words |= version_words()
     words |= step_words(struct, by_name) | state_words(struct)
-    words |= {"engine": "", "scratch": ""}
-    engine = ""
-    if is_of_sensors(manifest):
-        words["engine"], engine = engine_of(struct, words)
-        words["scratch"] = SCRATCH
+    engine = engine_of(struct, words)
+    words |= {"engine": engine.header, "scratch": engine.scratch}
     header = filled("stream.h", {**words, "members": struct.text})
     types = sorted({t.dtype for t in manifest.prediction_tensors})
     tells = [filled("tell.c", {**words, "dtype": d, "type": C_TYPES[d]}) for d in types]
@@ -65,7 +62,7 @@ def interface_of(
         filled("keep.c", words),
         "#endif\n",
         library(struct, by_name, words),
-        engine,
+        engine.source,
     ]
     return header, "\n".join(parts)
 

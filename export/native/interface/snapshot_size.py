@@ -33,13 +33,22 @@ def snapshot_bytes(manifest: Manifest) -> int:
         numpy_type = np.dtype(tensor.dtype)
         n_bytes = math.prod(tensor.shape) * numpy_type.itemsize
         arrays.append((f"state.{tensor.name}", numpy_type.str, f"{tensor.shape}", n_bytes))
-    total = END_BYTES
-    for name, kind, shape, n_bytes in arrays:
-        form = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
-        header = -64 * (-(10 + len(form) + 1) // 64)
-        n_name = len(f"{name}.npy".encode())
-        total += MEMBER_BYTES + ENTRY_BYTES + 2 * n_name + header + n_bytes
-    return total
+    return END_BYTES + sum(array_bytes(*array) for array in arrays)
+
+
+def array_bytes(name: str, kind: str, shape: str, n_bytes: int) -> int:
+    """Return the bytes that an array takes in a snapshot, with its place in the directory.
+
+    Args:
+        name: The array's name in the file.
+        kind: numpy's text of its type, as "<f8".
+        shape: Its shape as Python writes it.
+        n_bytes: The bytes of its data.
+    """
+    form = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}"
+    header = -64 * (-(10 + len(form) + 1) // 64)
+    n_name = len(f"{name}.npy".encode())
+    return MEMBER_BYTES + ENTRY_BYTES + 2 * n_name + header + n_bytes
 
 
 def _record_bytes(manifest: Manifest) -> int:

@@ -10,27 +10,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
+from edgefold.export.native.interface.snapshot_size import array_bytes
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
-from edgefold.export.typed_python.program import C_FILES, RulesProgram
+from edgefold.export.typed_python.kinds import struct_name
+from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.alarms.lasting import Lasting
+from edgefold.runtime.sensors.alarms.recurring import Recurring
+from edgefold.runtime.sensors.alarms.resting_values import Habits
+from edgefold.runtime.sensors.alarms.run_lengths import Runs
+from edgefold.runtime.sensors.alarms.tail_probability import Tail
 from edgefold.runtime.sensors.alarms.verdict import Event
 from edgefold.runtime.sensors.clock import season_arrays
-from edgefold.runtime.sensors.clock.row_slots import Refusal, RowSlots
+from edgefold.runtime.sensors.clock.row_slots import RowSlots
 from edgefold.runtime.sensors.clock.season_search import TURNS, SeasonSearch
 from edgefold.runtime.sensors.clock.seasons import LEAST_VALUES, Seasons
-from edgefold.runtime.sensors.clock.slot_clock import SlotClock
+from edgefold.runtime.sensors.clock.slot_clock import Refusal, SlotClock
 from edgefold.runtime.sensors.joined_path import AheadCounts, JoinedPath
-from edgefold.runtime.sensors.sensor_rules import SensorRules
+from edgefold.runtime.sensors.score_counts import ScoreCounts
+from edgefold.runtime.sensors.sensor_scores import SensorScores, has_forecast
 
 ENTRIES = (
-    (SensorRules.begin, SensorRules),
-    (SensorRules.score, SensorRules),
+    (SensorScores.begin, SensorScores),
+    (SensorScores.score, SensorScores),
+    (has_forecast, None),
+    (RowSlots.begin, RowSlots),
     (RowSlots.accept, RowSlots),
     (RowSlots.phase_of, RowSlots),
+    (RowSlots.learn, RowSlots),
     (Seasons.write, Seasons),
     (SlotClock.shown_pace, SlotClock),
     (AheadCounts.see, AheadCounts),
@@ -40,10 +52,18 @@ ENTRIES = (
 )
 """The functions of the rules that the template calls."""
 
-SCRATCH = """\
-    edgefold_real search[EDGEFOLD_SEARCH_NUMBERS]; /* for a season */
-    struct edgefold_joined_path path; /* of forecasts */"""
-"""Further members of the block that steps share."""
+KEPT = (
+    ("clock", "sensor->slots.clock", (SlotClock,)),
+    ("tally", "sensor->scores.counts", (ScoreCounts,)),
+    ("watch_tails", "watch->", (Tail,) * 3),
+    ("watch_habits", "watch->habits", (Habits,)),
+    ("watch_gaps", "watch->gaps", (Runs,)),
+    ("watch_lasting", "watch->lasting", (Lasting,)),
+    ("watch_recurring", "watch->recurring", (Recurring,)),
+    ("watch_watch", "watch", (Watch,)),
+)
+"""Lists arrays of a snapshot with the rules whose numbers they keep, and their places in C."""
+TAILS = ("error", "surprise", "side")
 
 
 def is_of_sensors(manifest: Manifest) -> bool:
@@ -79,21 +99,38 @@ def scratch_numbers(longest: int) -> int:
     return words["n_waves"] + words["n_ring"] + 2 * words["n_lags"]
 
 
-def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the engine's part of the header, and its part of the source.
+class Engine(NamedTuple):
+    """Holds the engine's parts of the C of a bundle; all are empty for other bundles.
+
+    Attributes:
+        header: Its part of the header.
+        source: Its part of the source.
+        scratch: Members of the block in which steps compute, of which a search for seasons, a path
+            and a snapshot take parts.
+    """
+
+    header: str = ""
+    source: str = ""
+    scratch: str = ""
+
+
+def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
+    """Return the engine's parts of the C of a bundle.
 
     Args:
         struct: The struct of the model's stream.
         words: The words of the templates around the model.
     """
     kind = struct.manifest.prediction
+    if not is_of_sensors(struct.manifest):
+        return Engine()
     assert isinstance(kind, SensorForecast)
     refusals = [word for word in get_args(Refusal) if word]
     program = RulesProgram(
         [*get_args(Event), *refusals],
         written=[season_arrays, Seasons.show, SeasonSearch.release],
     )
-    rules = program.text(ENTRIES)
+    rules = program.text(ENTRIES, {of: None for _, _, each in KEPT for of in each})
     places = {
         word: min(range(len(kind.levels)), key=lambda at: abs(kind.levels[at] - level))
         for word, level in (("at_low", 0.05), ("at_middle", 0.5), ("at_high", 0.95))
@@ -120,6 +157,57 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> tuple[str, str]
         "usual": "model->prediction_usual[0]" if kind.tells_usual else "NAN",
         "group": group,
         "n_values": values.shape[1],
+        **_kept_words(kind),
         "refusals": "\n".join(f" *     {program.word(word):<30} {word}" for word in refusals),
     }
-    return filled("sensor_engine.h", all_words), filled("sensor_engine.c", all_words)
+    return Engine(
+        filled("sensor_engine.h", all_words),
+        filled("sensor_engine.c", all_words),
+        "    edgefold_real search[EDGEFOLD_SEARCH_NUMBERS];\n"
+        "    struct edgefold_joined_path path;\n"
+        f"    struct {struct.c_name}_kept kept;",
+    )
+
+
+def _kept_words(kind: SensorForecast) -> dict[str, Any]:
+    """Return the C of what a snapshot keeps beside the model's state, by its words."""
+    n_ahead, n_levels = len(kind.horizons) + 1, len(kind.levels)
+    shapes = {name: (sum(map(kept_size, of)),) for name, _, of in KEPT}
+    shapes |= {
+        "watch_tails": (len(TAILS), kept_size(Tail)),
+        "season": (8,),
+        "told_pace": (1,),
+        "ahead_means": (n_ahead,),
+        "ahead_quantiles": (n_ahead, n_levels),
+        "ahead_numbers": (3,),
+    }
+    types = {name: ("int64_t", "<i8") if name == "ahead_numbers" else ("double", "<f8")
+             for name in shapes}  # fmt: skip
+    write, read = [], []
+    for name, place, of in KEPT:
+        places = [f"{place}{tail}" for tail in TAILS] if len(of) > 1 else [place]
+        for at, one in enumerate(places):
+            pointer = one if one == "watch" else f"&{one}"
+            numbers = f"kept->{name}" + (f" + {at * kept_size(of[0])}" if at else "")
+            write.append(f"    {struct_name(of[0])}_numbers({pointer}, {numbers});")
+            read.append(f"    {struct_name(of[0])}_take({pointer}, {numbers});")
+    ring = ("season_values", "<f4", f"({scratch_words(kind.longest_season)['n_ring']},)")
+    n_bytes = 4 * scratch_words(kind.longest_season)["n_ring"]
+    return {
+        "kept_struct": "\n".join(
+            f"    {types[name][0]} {name}[{math.prod(shape)}];" for name, shape in shapes.items()
+        ),
+        "kept_arrays": "\n".join(
+            f'        {{"{name}", "{types[name][1]}", "{shape}", kept->{name}, '
+            f"sizeof kept->{name}, 0}},"
+            for name, shape in shapes.items()
+        ),
+        "n_kept_arrays": len(shapes) + 1,
+        "kept_bytes": array_bytes(f"extra.{ring[0]}", *ring[1:], n_bytes)
+        + sum(
+            array_bytes(f"extra.{name}", types[name][1], str(shape), 8 * math.prod(shape))
+            for name, shape in shapes.items()
+        ),
+        "write_kept": "\n".join(write),
+        "read_kept": "\n".join(read),
+    }

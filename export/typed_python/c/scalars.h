@@ -2,9 +2,9 @@
 
 static inline double edgefold_least(double a, double b) { return b < a ? b : a; }
 static inline double edgefold_most(double a, double b) { return b > a ? b : a; }
-static inline int64_t edgefold_least_int(int64_t a, int64_t b) { return b < a ? b : a; }
-static inline int64_t edgefold_most_int(int64_t a, int64_t b) { return b > a ? b : a; }
-static inline int64_t edgefold_abs_int(int64_t a) { return a < 0 ? -a : a; }
+static inline int64_t edgefold_least_whole(int64_t a, int64_t b) { return b < a ? b : a; }
+static inline int64_t edgefold_most_whole(int64_t a, int64_t b) { return b > a ? b : a; }
+static inline int64_t edgefold_abs_whole(int64_t a) { return a < 0 ? -a : a; }
 
 /* Quotients of integers are rounded down, and remainders have the sign of the divisor. */
 static inline int64_t edgefold_quotient(int64_t a, int64_t b) {
@@ -58,7 +58,7 @@ static inline int64_t edgefold_index(const double *numbers, int64_t n, double nu
     return -1;
 }
 
-static inline int64_t edgefold_index_int(const int64_t *numbers, int64_t n, int64_t number) {
+static inline int64_t edgefold_index_whole(const int64_t *numbers, int64_t n, int64_t number) {
     for (int64_t i = 0; i < n; i++)
         if (numbers[i] == number)
             return i;
