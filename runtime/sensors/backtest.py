@@ -17,7 +17,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
-from edgefold.runtime.sensors.clock.row_clock import MOST_MISSING
+from edgefold.runtime.sensors.clock.row_slots import MOST_MISSING
 from edgefold.runtime.sensors.engine import ScoredRow
 
 MIDDLE = SENSOR_LEVELS.index(0.5)

@@ -8,25 +8,36 @@ All candidates are compared by how well the values repeat after them
 clearly better.
 
 The phase of a calendar season follows the calendar; the phase of a found season counts slots.
+
+These are rules: C is generated from them (`edgefold.runtime.kept_numbers`), except for the ring,
+which is an array of float32, and the search in it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_numbers import KeptNumbers
 from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, NEAR, TURNS, repeats
 
+Name = Literal["", "day", "week", "year"]
+"""The name of a season of the calendar; empty for any other season."""
+SeasonNews = Literal["", "lost", "guessed", "found"]
+"""Says how the season changed: there is none any more, or one is taken by the calendar until values
+show one, or the values show it; empty if it did not change."""
 LEAST_VALUES = 256
 """The smallest number of values that are kept; more are if the longest season needs them."""
 FIRST_LOOKS, LOOK_EVERY = (48, 96, 160), 256
 """The numbers of slots after which a season is sought at first, and the interval in slots later."""
 DAY, WEEK, YEAR = 86_400.0, 7 * 86_400.0, 365.2425 * 86_400.0
-CALENDAR = {"day": DAY, "week": WEEK, "year": YEAR}
+NAMES: tuple[Name, ...] = ("day", "week", "year")
+DURATIONS = (DAY, WEEK, YEAR)
+"""The names and durations of the seasons of the calendar, the shortest first."""
 LEAST = 4
 """The smallest number of slots that a season of the calendar must span."""
 OTHER_PACE = 1.25
@@ -44,13 +55,13 @@ SHARPER = 0.03
 """How much better a season must repeat over many turns than a present one of nearly its length."""
 UNKNOWN_SCORE = 0.2
 """The score of the shortest season of the calendar before enough values have come to judge it."""
-MOST_SLOTS = 2**52
+MOST_SLOTS = 2.0**52
+"""The bound of all numbers of slots: float64 holds them and their halves exactly."""
 SLIP = 2
 """The smallest difference, in slots, between counted phase and calendar that is corrected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Season:
+class Season(NamedTuple):
     """Describes a season by its length and, if it is one of the calendar, its name.
 
     Attributes:
@@ -59,48 +70,93 @@ class Season:
     """
 
     length: int = 0
-    name: str = ""
+    name: Name = ""
 
 
 NONE = Season()
 
 
-class Seasons:
-    """Keeps the season of one stream, and looks for a better one now and then.
+class LagScores:
+    """Answers how well values repeat after each lag, which is a number of slots.
 
     Args:
-        longest: The length of the longest season in slots.
+        values: The values of the slots, (n,), the oldest first; NaN where a slot is missing.
+
+    Attributes:
+        n_lags: The number of lags that were scored, from 0 on.
+    """
+
+    def __init__(self, values: FloatArray):
+        self._repeats = repeats(values)
+        self.n_lags = len(self._repeats.score)
+
+    def best(self) -> int:
+        """Return the length in slots of the best season; 0 if none is sure."""
+        return self._repeats.best
+
+    def score_at(self, lag: int) -> float:
+        """Return the score of a lag: 1 for a perfect season."""
+        return float(self._repeats.score[lag])
+
+    def likely_at(self, lag: int) -> float:
+        """Return the score of a lag, or at most 0 where chance may well explain it."""
+        return float(self._repeats.likely[lag])
+
+    def sharp_at(self, lag: int) -> float:
+        """Return the mean of the correlations at several multiples of a lag."""
+        return float(self._repeats.sharp[lag])
+
+
+class Seasons(KeptNumbers):
+    """Keeps the season of one stream, and looks for a better one now and then.
+
+    Call `begin` first, and then `allocate`.
+
+    A row waits until the next one comes before it is written into the ring of values, which copies
+    share. So a copy that learned a row can be dropped: the ring holds only rows from before the
+    copy. Of a copy and its original, only one may go on.
 
     Attributes:
         season: The present season.
         n: The number of slots that have passed.
+        news: How `follow` changed the season last.
     """
 
-    def __init__(self, longest: int):
-        self._longest = longest
-        self.season, self.n = NONE, 0
-        self._offset = 0  # slot n has the phase n + offset
-        n_values = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
-        self._ring = np.full(n_values, math.nan, np.float32)
-        self._waiting: tuple[int, int, float] | None = None  # a row that is not in the ring yet
-        self._n_held = 0  # slots since the ring was empty
-        self._next_look = FIRST_LOOKS[0]
-        self._pace = math.nan  # of the slots in the ring
-        self._is_dated = False  # whether the calendar could be asked at the newest slot
+    season: Season = NONE
+    n: int = 0
+    news: SeasonNews = ""
+    _longest: int = 0  # the length of the longest season in slots
+    _offset: int = 0  # slot n has the phase n + offset
+    # The value of slot n is at the place n % n_ring, of the last n_held slots only. The ring is the
+    # one array of numpy among all rules: rules set its elements, Python alone reads them.
+    _ring: FloatArray = np.zeros(0, np.float32)
+    _n_ring: int = 0
+    _n_held: int = 0  # slots since the ring was empty
+    _waiting: int = -1  # the first missing slot before the row that waits, or its slot; -1: none
+    _n_waiting: int = 0  # missing slots before that row
+    _waiting_value: float = 0.0
+    _next_look: int = FIRST_LOOKS[0]
+    _pace: float = math.nan  # of the slots in the ring
+    _is_dated: bool = False  # whether the calendar could be asked at the newest slot
 
-    def copy(self) -> Seasons:
-        """Return a copy, which shares the ring of values with this object.
+    def begin(self, longest: int) -> None:
+        """Begin without values.
 
-        Only one of the two may go on: `push` leaves a row waiting, and it is written into the ring
-        when the next one comes. Writing it twice changes nothing.
+        Args:
+            longest: The length of the longest season in slots.
         """
-        self._write(self._ring)
-        other = Seasons.__new__(Seasons)
-        other.__dict__.update(self.__dict__)
-        return other
+        self._longest = longest
+        self._n_ring = max(math.ceil(TURNS * longest) + 1, LEAST_VALUES)
+
+    def allocate(self) -> None:
+        """Allocate the ring of values."""
+        self._ring = np.full(self._n_ring, math.nan, np.float32)
 
     def phase(self, n_slots: int) -> int:
-        """Return the phase, in slots from 0, of the slot `n_slots` after the newest one."""
+        """Return the phase, in slots from 0, of the slot `n_slots` after the newest one.
+
+        There must be a season.
+        """
         return self.count(n_slots) % self.season.length
 
     def count(self, n_slots: int) -> int:
@@ -117,11 +173,12 @@ class Seasons:
             time: The time of a row, in seconds since 1970.
             n_slots: The number of slots from the newest row to this row.
         """
-        season = self.season
-        if not season.name:
+        length = self.season.length
+        if self.season.name == "" or length == 0:
             return 0
-        apart = (calendar_phase(season, time) - self.phase(n_slots)) % season.length
-        apart = apart - season.length if 2 * apart > season.length else apart
+        apart = (calendar_phase(self.season, time) - self.phase(n_slots)) % length
+        if 2 * apart > length:
+            apart -= length
         return apart if abs(apart) >= SLIP else 0
 
     def push(self, value: float, n_missing: int, slip: int) -> None:
@@ -132,148 +189,208 @@ class Seasons:
             n_missing: The number of missing slots before the row.
             slip: The number of slots that are added to the phase from this row on.
         """
-        self._write(self._ring)
-        self._waiting = self.n, n_missing, value
+        self._write()
+        self._waiting = self.n
+        self._n_waiting = n_missing
+        self._waiting_value = value
         self.n += n_missing + 1
         self._n_held += n_missing + 1
         self._offset += slip
 
-    def _write(self, ring: Array) -> None:
-        """Write the row that waits, and the missing slots before it, into a ring of values."""
-        if self._waiting is not None:
-            first, n_missing, value = self._waiting
-            if n_missing:
-                ring[(first + np.arange(min(n_missing, len(ring)))) % len(ring)] = math.nan
-            ring[(first + n_missing) % len(ring)] = value
+    def _write(self) -> None:
+        """Write the row that waits, and the missing slots before it, into the ring of values.
 
-    def _values(self) -> Array:
-        """Return a copy of the ring of values with the row that waits."""
-        ring = self._ring.copy()
-        self._write(ring)
-        return ring
+        Writing it twice changes nothing.
+        """
+        if self._waiting < 0:
+            return
+        for i in range(min(self._n_waiting, self._n_ring)):
+            self._ring[(self._waiting + i) % self._n_ring] = math.nan
+        self._ring[(self._waiting + self._n_waiting) % self._n_ring] = self._waiting_value
 
-    def follow(self, pace: float, mean_pace: float, newest: float | None) -> str:
-        """Update the season after a row; some rows trigger a search for a better one.
+    def follow(self, pace: float, mean_pace: float, newest: float) -> None:
+        """Update the season after a row; some rows trigger a search for a better one. Set `news`.
 
         If the pace changed, all values are forgotten and a calendar season is taken, if any fits.
 
         Args:
             pace: The time between two slots.
             mean_pace: The mean time between two slots over many of them.
-            newest: The time of the newest slot in seconds since 1970; None if times are not dates
+            newest: The time of the newest slot in seconds since 1970; NaN if times are not dates
                 or are irregular.
-
-        Returns:
-            A note for the user about a new season; empty if it did not change.
         """
-        before, is_guess = self.season, True
+        before = self.season
+        is_guess = True
+        is_dated = not math.isnan(newest)
         if not 1 / OTHER_PACE < pace / self._pace < OTHER_PACE:
             if not math.isnan(self._pace):
                 self._forget()
             self._pace = pace
             self._turn_to(self._first(mean_pace, newest), newest)
-        elif (newest is not None) != self._is_dated:  # times are without a pace now, or no more
-            season = NONE if newest is None and self.season.name else self.season
-            self._turn_to(season if season.length else self._first(mean_pace, newest), newest)
-        self._is_dated = newest is not None
+        elif is_dated != self._is_dated:  # times are without a pace now, or no more
+            is_over = self.season.name != "" and not is_dated
+            if is_over or self.season.length == 0:
+                self._turn_to(self._first(mean_pace, newest), newest)
+        self._is_dated = is_dated
         if self._n_held >= self._next_look:
-            later = (n for n in FIRST_LOOKS if n > self._n_held)
-            self._next_look = next(later, (self._n_held // LOOK_EVERY + 1) * LOOK_EVERY)
+            self._next_look = _look_after(self._n_held)
             self._pace = pace
             self._turn_to(self._look(mean_pace, newest), newest)
             is_guess = False
-        if self.season == before:
-            return ""
-        if not self.season.length:
-            return "no season any more"
-        name = f", a {self.season.name}" if self.season.name else ""
-        guess = " (by the calendar, until the values show one)" if is_guess else ""
-        return f"season of {self.season.length} slots{name}{guess}"
+        if _is_same(self.season, before):
+            self.news = ""
+        elif self.season.length == 0:
+            self.news = "lost"
+        else:
+            self.news = "guessed" if is_guess else "found"
 
     def _forget(self) -> None:
         """Forget the season and all values, which came at another pace."""
-        self._ring, self._waiting = np.full_like(self._ring, math.nan), None
-        self._n_held, self._next_look, self._pace = 0, FIRST_LOOKS[0], math.nan
-        self.season, self._offset = NONE, 0
+        self._waiting = -1
+        self._n_held = 0
+        self._next_look = FIRST_LOOKS[0]
+        self._pace = math.nan
+        self.season = NONE
+        self._offset = 0
 
-    def _turn_to(self, season: Season, newest: float | None) -> None:
+    def _turn_to(self, season: Season, newest: float) -> None:
         """Change to another season; one of the calendar gets its phase from the time `newest`."""
-        if season == self.season:
+        if _is_same(season, self.season):
             return
-        self.season, self._offset = season, 0
-        if season.name and newest is not None:
+        self.season = season
+        self._offset = 0
+        if season.name != "" and not math.isnan(newest):
             self._offset = calendar_phase(season, newest) - self.phase(0)
 
-    def _calendar(self, pace: float, newest: float | None) -> list[Season]:
-        """Return the calendar's seasons that slots `pace` seconds apart can show, shortest first.
+    def _of_calendar(self, at: int, pace: float, newest: float) -> Season:
+        """Return one of the calendar's seasons if slots `pace` seconds apart can show it.
 
-        There is none if `newest`, the time of the newest slot, is None: times are not dates, or
-        irregular.
+        If not, or if times are not dates or are irregular (`newest` is NaN), it is `NONE`.
+
+        Args:
+            at: The season's place in `NAMES`.
+            pace: The time between two slots in seconds.
+            newest: The time of the newest slot, or NaN.
         """
-        if newest is None:
-            return []
-        found = []
-        for name, duration in CALENDAR.items():
-            slots = duration / pace
-            if self.season.name == name and abs(slots - self.season.length) < 0.75:
-                found.append(self.season)  # a pace that is a little different changes nothing
-            elif LEAST - 0.5 < slots <= self._longest:
-                found.append(Season(round(slots), name))
-        return found
+        if math.isnan(newest):
+            return NONE
+        slots = DURATIONS[at] / pace
+        if self.season.name == NAMES[at] and abs(slots - self.season.length) < 0.75:
+            return self.season  # a pace that is a little different changes nothing
+        if LEAST - 0.5 < slots <= self._longest:
+            return Season(round(slots), NAMES[at])
+        return NONE
 
-    def _first(self, pace: float, newest: float | None) -> Season:
+    def _first(self, pace: float, newest: float) -> Season:
         """Return the shortest season of the calendar that slots `pace` seconds apart can show.
 
-        It is `NONE` if there is none, or if `newest`, the newest slot's time, is None.
+        It is `NONE` if there is none, or if `newest`, the newest slot's time, is NaN.
         """
-        return next(iter(self._calendar(pace, newest)), NONE)
+        for at in range(len(NAMES)):
+            season = self._of_calendar(at, pace, newest)
+            if season.length:
+                return season
+        return NONE
 
-    def _look(self, pace: float, newest: float | None) -> Season:
+    def _look(self, pace: float, newest: float) -> Season:
         """Score all seasons by the values that are kept, and return the best, or `NONE`.
 
-        `pace` is the time between two slots, and `newest` the newest slot's time in seconds since
-        1970; if `newest` is None, no season of the calendar is considered.
+        Of equally good ones, it is the first of: none, those of the calendar, the one that the
+        values show, the present one.
+
+        Args:
+            pace: The time between two slots.
+            newest: The newest slot's time in seconds since 1970; if it is NaN, no season of the
+                calendar is considered.
         """
-        n = min(self._n_held, len(self._ring))
-        values = np.roll(self._values(), -(self.n % len(self._ring)))[-n:].astype(np.float64)
-        found = repeats(values)
-        score = found.score
-        worth = {NONE: LEAST_SCORE}
-        calendar = self._calendar(pace, newest)
-        for rank, season in enumerate(calendar):
-            if season.length < len(score):
-                repeated = (found.likely if rank else score)[season.length]
-                worth[season] = max(repeated * LONGER**rank, 0.0) + OF_CALENDAR
-            elif rank == 0 or season == self.season:
-                worth[season] = UNKNOWN_SCORE
-        if calendar:
-            worth[NONE] = 0.0  # a wrong season costs little, and the calendar's is seldom wrong
-        present, length = self.season, found.best if found.best <= self._longest else 0
-        now = present.length
-        if not present.name and 0 < abs(length - now) <= NEAR * length:
+        found = self._search()
+        present = self.season
+        length = found.best()
+        if length > self._longest:
+            length = 0
+        if present.name == "" and 0 < abs(length - present.length) <= NEAR * length:
             # One season, whose length is known to the slot only after some turns.
-            if now < len(score) and found.sharp[length] <= found.sharp[now] + SHARPER:
-                length = now
+            if (
+                present.length < found.n_lags
+                and found.sharp_at(length) <= found.sharp_at(present.length) + SHARPER
+            ):
+                length = present.length
             else:
-                present = Season(length)
-        if length and not any(abs(length - s.length) <= 1 + length // 100 for s in calendar):
-            is_beside = calendar and length > calendar[0].length
-            worth[Season(length)] = float(score[length]) * (BESIDE_CALENDAR if is_beside else 1.0)
-        if not present.name and 0 < present.length < len(score):
-            worth[present] = float(score[present.length])
-        if present in worth:
-            worth[present] += OF_PRESENT
-        return max(worth, key=lambda season: worth[season])
+                present = Season(length, "")
+        best = NONE
+        # Beside a calendar, no season is worth little: a wrong one costs little, and the calendar's
+        # is seldom wrong.
+        most = OF_PRESENT if _is_same(present, NONE) else 0.0
+        shortest = 0
+        factor = 1.0
+        is_of_calendar = False
+        for at in range(len(NAMES)):
+            season = self._of_calendar(at, pace, newest)
+            if season.length == 0:
+                continue
+            worth = -1.0
+            if season.length < found.n_lags:
+                score = found.likely_at(season.length)
+                if shortest == 0:
+                    score = found.score_at(season.length)
+                worth = max(score * factor, 0.0) + OF_CALENDAR
+            elif shortest == 0 or _is_same(season, self.season):
+                worth = UNKNOWN_SCORE
+            if _is_same(season, present):
+                worth += OF_PRESENT
+            if worth > most:
+                best = season
+                most = worth
+            if shortest == 0:
+                shortest = season.length
+            factor *= LONGER
+            if abs(length - season.length) <= 1 + length // 100:
+                is_of_calendar = True
+        if shortest == 0:
+            most += LEAST_SCORE
+        if length and not is_of_calendar and not (present.name == "" and length == present.length):
+            worth = found.score_at(length)
+            if 0 < shortest < length:
+                worth *= BESIDE_CALENDAR
+            if worth > most:
+                best = Season(length, "")
+                most = worth
+        if present.name == "" and 0 < present.length < found.n_lags:
+            worth = found.score_at(present.length) + OF_PRESENT
+            if worth > most:
+                best = present
+        return best
+
+    def _search(self) -> LagScores:
+        """Score each lag by the values that are kept."""
+        self._settle()
+        return LagScores(self._ring[self._places()].astype(np.float64))
+
+    def _settle(self) -> None:
+        """Write the row that waits into the ring: into a copy, which no other object shares."""
+        self._ring = self._ring.copy()
+        self._write()
+        self._waiting = -1
+
+    def _places(self) -> Array:
+        """Return the places in the ring of the slots that are kept, the oldest first."""
+        n = min(self._n_held, self._n_ring)
+        places: Array = np.arange(self.n - n, self.n) % self._n_ring
+        return places
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of the arrays that a snapshot must keep for `load`."""
         season = self.season
-        kind = (*CALENDAR, "").index(season.name)
+        kind = (*NAMES, "").index(season.name)
         counts = (self.n, self._n_held, self._offset, season.length, kind, self._is_dated)
         numbers = (*counts, self._next_look, self._pace)
-        return {"season": np.array(numbers, np.float64), "season_values": self._values()}
+        kept, places = self.copy(), self._places()
+        kept._settle()
+        ring = np.full_like(self._ring, math.nan)
+        ring[places] = kept._ring[places]
+        return {"season": np.array(numbers, np.float64), "season_values": ring}
 
-    def load(self, numbers: FloatArray, values: Array) -> None:
+    def load(self, numbers: FloatArray, values: FloatArray) -> None:
         """Restore the two arrays that `arrays` returned; their shapes and types must be right.
 
         Raises:
@@ -284,7 +401,7 @@ class Seasons:
             not all(float(count).is_integer() and abs(count) < MOST_SLOTS for count in counts)
             or not 0 <= counts[1] <= counts[0]
             or counts[3] not in (0, *range(2, self._longest + 1))
-            or counts[4] not in range(len(CALENDAR) + 1)
+            or counts[4] not in range(len(NAMES) + 1)
             or counts[5] not in (0, 1)
             or np.isinf(values).any()
             or not (math.isnan(pace) or 0 < pace < math.inf)
@@ -294,11 +411,26 @@ class Seasons:
             int, counts
         )
         self._is_dated = bool(is_dated)
-        self.season = Season(length, (*CALENDAR, "")[kind])
-        self._ring, self._pace, self._waiting = values.copy(), pace, None
+        self.season = Season(length, (*NAMES, "")[kind])
+        self._ring, self._pace, self._waiting = values.copy(), pace, -1
+
+
+def _is_same(one: Season, other: Season) -> bool:
+    """Return whether two seasons are the same."""
+    return one.length == other.length and one.name == other.name
+
+
+def _look_after(n_held: int) -> int:
+    """Return the number of slots after which a season is sought next."""
+    for at in range(len(FIRST_LOOKS)):
+        if FIRST_LOOKS[at] > n_held:
+            return FIRST_LOOKS[at]
+    return (n_held // LOOK_EVERY + 1) * LOOK_EVERY
 
 
 def calendar_phase(season: Season, time: float) -> int:
     """Return the phase, in slots, of a time in seconds since 1970 in a season of the calendar."""
-    duration = CALENDAR[season.name]
+    duration = DAY
+    if season.name != "day":
+        duration = WEEK if season.name == "week" else YEAR
     return int(time % duration / duration * season.length + 0.5) % season.length

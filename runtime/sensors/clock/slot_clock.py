@@ -12,22 +12,25 @@ the mean of the differences near the median if the clock is not exact.
 
 So one wrong time costs one row, and a clock that was really set costs a few. Where times are too
 uneven for a pace, each row is one slot.
+
+These are rules: C is generated from them (`edgefold.runtime.kept_numbers`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable
-from itertools import pairwise
-from statistics import fmean, median_low
-
-import numpy as np
+from typing import Literal
 
 from edgefold.runtime.arrays import Array, FloatArray
-from edgefold.runtime.errors import DataError, SnapshotError
-from edgefold.runtime.rows.csv_fields import Clock as Kind
-from edgefold.runtime.series.durations import elapsed
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_numbers import KeptNumbers, filled, ordered, replaced, shifted
+
+Refusal = Literal[
+    "", "value too large", "time not finite", "time too large", "repeated", "late", "far ahead"
+]
+"""Says why a row is refused; empty if it is accepted."""
+Leap = Literal["", "back", "ahead"]
+"""Says whether an accepted row lies before the newest one, or far after it."""
 
 N_DIFFERENCES = 31
 """The number of the last differences of times from which the pace, the time between two slots, is
@@ -46,6 +49,9 @@ within this share of the pace (time between two slots)."""
 MOST_UNEVEN = 4.5
 """The largest difference of times, in slots, that is used to judge how even the clock is: in longer
 ones the error of the pace adds up."""
+KNOWN, LASTING = 3, 16
+"""The numbers of differences of times from which on the pace is known, and from which on it will
+last."""
 EVERY = 8
 """The number of rows after which the pace is computed again, once `N_DIFFERENCES` are known."""
 UNEVEN, EVEN = 0.2, 0.15
@@ -78,38 +84,53 @@ ROUNDED_WITHIN = 1.75
 LATEST = 1e300
 """The largest accepted size of a time: sums of 31 differences of such times are finite. A year of
 attoseconds is 3e25."""
-MOST_SLOTS = 10**12
+MOST_SLOTS = 1e12
 """The most slots between two rows; a step between two times may be any number of paces long."""
-N_FIELDS = 8
+MOST_COUNTED = 2.0**53
+"""The largest count that a snapshot may hold: float64 holds all whole numbers up to it."""
 
 
-class SlotClock:
+class SlotClock(KeptNumbers):
     """Counts slots by the times of one sensor's rows, and learns the pace from them.
 
     Attributes:
         pace: The time between two slots; NaN before the second row.
         is_irregular: Whether each row is one slot, because the times have no pace.
         last_time: The time of the newest row; NaN before the first.
+        refusal: Why `slots` refused the row that it saw last; empty if it did not.
+        distance: How far the row that was refused last as late or far ahead was from the newest.
+        leap: Whether the newest row came before the one before it, or far after it.
     """
 
-    def __init__(self) -> None:
-        self.pace = self.last_time = math.nan
-        self.is_irregular = False
-        self._differences: deque[float] = deque(maxlen=N_DIFFERENCES)
-        self._since, self._n_since = math.nan, 0  # a slot's time, and how many slots came after it
-        self._ahead = 0.0  # how many slots the newest row's time is later than its slot's time
-        self._doubted: tuple[float, ...] = ()  # replaced, never changed
-        self._n_since_leap = self._n_until_look = 0
+    KEPT = (
+        *("pace", "last_time", "is_irregular", "_ahead", "_n_since_leap", "_n_until_look"),
+        *("_since", "_n_since", "_steps", "_doubted"),
+    )
+    pace: float = math.nan
+    last_time: float = math.nan
+    is_irregular: bool = False
+    _ahead: float = 0.0  # how many slots the newest row's time is later than its slot's time
+    _n_since_leap: int = 0
+    _n_until_look: int = 0
+    _since: float = math.nan  # a slot's time
+    _n_since: int = 0  # how many slots came after it
+    _steps: list[float] = filled(math.nan, N_DIFFERENCES)  # the oldest first, then NaN
+    _doubted: list[float] = filled(math.nan, N_DOUBTED)  # refused times, likewise
+    _n_steps: int = 0
+    _n_doubted: int = 0
+    refusal: Refusal = ""
+    distance: float = 0.0
+    leap: Leap = ""
 
     @property
     def is_known(self) -> bool:
         """Return whether the pace is known: at least three differences of times were seen."""
-        return len(self._differences) > 2
+        return self._n_steps >= KNOWN
 
     @property
     def is_settled(self) -> bool:
         """Return whether at least 16 differences of times were seen, so that the pace will last."""
-        return len(self._differences) > N_DIFFERENCES // 2
+        return self._n_steps >= LASTING
 
     @property
     def mean_pace(self) -> float:
@@ -117,62 +138,54 @@ class SlotClock:
 
         With fewer than 128 slots (`MANY`) since then, it is `pace`.
         """
-        n = self._n_since
-        return (self.last_time - self._since) / n if n >= MANY else self.pace
+        if self._n_since < MANY:
+            return self.pace
+        return (self.last_time - self._since) / self._n_since
 
     @property
     def mean_step(self) -> float:
         """Return the mean of the last differences of times; NaN before the first."""
-        return fmean(self._differences) if self._differences else math.nan
+        return _mean(self._steps, 0, self._n_steps) if self._n_steps else math.nan
 
-    def slots(self, time: float, kind: Kind = "number") -> int:
-        """Return how many slots a row at `time` comes after the newest row; at least 1.
+    def slots(self, time: float) -> int:
+        """Return how many slots a row at `time` comes after the newest row; 0 if it is refused.
 
-        Only the list of refused times changes. A row before the newest one or far after it is
-        refused until enough refused times and its own follow each other at short distances.
-
-        Args:
-            time: The row's time.
-            kind: Whether times are dates or numbers, for messages.
-
-        Raises:
-            DataError: The row is refused, or has the newest row's time or one that is not finite.
+        Only `refusal`, `distance` and the list of refused times change. A row before the newest one
+        or far after it is refused until enough refused times and its own follow each other at short
+        distances. A row at the newest one's time, or at a time that is not finite, is refused, too.
         """
+        self.refusal = ""
         if not abs(time) <= LATEST:
-            fault = f"is beyond {LATEST:g}" if math.isfinite(time) else "is not finite"
-            raise DataError(f"the time {time:g} {fault}; drop the row.")
+            self.refusal = "time too large" if math.isfinite(time) else "time not finite"
+            return 0
         step = time - self.last_time
         if math.isnan(step):
             return 1
         if step == 0:
-            raise DataError("its time is that of the newest row; drop the row.")
-        if step < 0 or step > LEAP_SLOTS * self._usual:
-            self._doubt(time, step, kind)
-        return self._n_slots(step)
-
-    @property
-    def _usual(self) -> float:
-        """Return the pace; infinity while it is unknown, so that no later time is refused."""
-        return self.pace if self.is_known else math.inf
-
-    def _n_slots(self, step: float) -> int:
-        if step < 0 or self.is_irregular or not self.is_known:
+            self.refusal = "repeated"
+            return 0
+        is_known = self._n_steps >= KNOWN
+        if step < 0 or (is_known and step > LEAP_SLOTS * self.pace):
+            is_sure = self._is_led_to(time, step) or self._n_new_steps(time) > 0
+            if not is_sure:
+                self._doubt(time, step)
+                return 0
+        if step < 0 or not is_known or self.is_irregular:
             return 1
         return round(min(max(1.0, step / self.pace + self._ahead), MOST_SLOTS))
 
-    def _doubt(self, time: float, step: float, kind: Kind) -> None:
-        """Raise DataError for a row far from the newest one, unless it follows enough refused rows.
+    def _doubt(self, time: float, step: float) -> None:
+        """Refuse a row far from the newest one, and remember its time.
 
-        `step` is the row's time minus that of the newest row; `kind` is used in the message.
+        `step` is the row's time minus that of the newest row.
         """
-        if self._is_led_to(time, step) or self._new_differences(time):
-            return
-        self._doubted = (*self._doubted, time)[-N_DOUBTED:]
-        where = "after" if step > 0 else "before"
-        raise DataError(
-            f"its time is {elapsed(abs(step), kind)} {where} the newest row's; if the next rows "
-            "follow it, the clock goes on there."
-        )
+        self.refusal = "late" if step < 0 else "far ahead"
+        self.distance = abs(step)
+        if self._n_doubted == N_DOUBTED:
+            self._doubted = shifted(self._doubted, time)
+        else:
+            self._doubted = replaced(self._doubted, self._n_doubted, time)
+            self._n_doubted += 1
 
     def _is_led_to(self, time: float, step: float) -> bool:
         """Return whether enough refused times and this one follow each other at short distances.
@@ -187,120 +200,160 @@ class SlotClock:
         if step < 0:
             needed = BACK if self._n_since_leap < SETTLED else SETTLED_BACK
         n = 1
-        for doubted in reversed(self._doubted):
-            if 0 < time - doubted <= NEAR_SLOTS * self.pace:
-                n, time = n + 1, doubted
+        later = time
+        for i in range(self._n_doubted):
+            earlier = self._doubted[self._n_doubted - 1 - i]
+            if 0 < later - earlier <= NEAR_SLOTS * self.pace:
+                n += 1
+                later = earlier
         return n >= needed
 
-    def _new_differences(self, time: float) -> list[float]:
-        """Return the differences of the last refused times and this one if they show a new pace.
+    def _n_new_steps(self, time: float) -> int:
+        """Return how many of the last differences of refused times and this one show a new pace.
 
-        If not, the list is empty.
+        They are 3 if these come evenly, 7 if they only rise, and 0 if there is no new pace.
         """
-        times = [*self._doubted, time][-RISING:]
-        steps = [later - earlier for earlier, later in pairwise(times)]
-        last = steps[1 - EVENLY :]
-        is_even = len(last) == EVENLY - 1 and 0 < max(last) <= NEAR_SLOTS * min(last)
-        if is_even and not min(last) <= NEAR_SLOTS * self.pace:
-            return last
-        return steps if len(steps) == RISING - 1 and min(steps) > 0 else []
+        n = min(self._n_doubted, RISING - 1)
+        later = time
+        shortest = math.inf
+        longest = -math.inf
+        for i in range(n):
+            earlier = self._doubted[self._n_doubted - 1 - i]
+            shortest = min(shortest, later - earlier)
+            longest = max(longest, later - earlier)
+            later = earlier
+            is_even = i == EVENLY - 2 and 0 < longest <= NEAR_SLOTS * shortest
+            if is_even and not shortest <= NEAR_SLOTS * self.pace:
+                return EVENLY - 1
+        return n if n == RISING - 1 and shortest > 0 else 0
 
-    def copy(self) -> SlotClock:
-        """Return a copy; a change of one of the two does not change the other."""
-        other = SlotClock.__new__(SlotClock)
-        other.__dict__.update(self.__dict__)
-        other._differences = self._differences.copy()
-        return other
-
-    def commit(self, time: float, n_slots: int) -> list[str]:
-        """Make an accepted row the newest one and learn from it; return notes for the user.
+    def commit(self, time: float, n_slots: int) -> None:
+        """Make an accepted row the newest one and learn from it; this sets `leap`.
 
         Args:
             time: The row's time.
             n_slots: The number of slots from the newest row to this one, by `slots`.
         """
         step = time - self.last_time
-        notes: list[str] = []
+        is_known = self._n_steps >= KNOWN
+        self.leap = ""
         if math.isnan(step):
-            self._since, self._n_since = time, 0
-        elif step < 0 or step > LEAP_SLOTS * self._usual:
-            notes.append("the clock was set back" if step < 0 else "rows go on after a long pause")
+            self._count_from(time)
+        elif step < 0 or (is_known and step > LEAP_SLOTS * self.pace):
+            self.leap = "back" if step < 0 else "ahead"
             if not self._is_led_to(time, step):
-                self._differences = deque(self._new_differences(time), N_DIFFERENCES)
-            self._since, self._n_since = time, 0
-            self._ahead, self._n_since_leap = 0.0, 0
+                self._take_new_steps(time)
+            self._count_from(time)
+            self._n_since_leap = 0
         else:
-            if self.is_known:
-                ahead = min(max(step / self.pace + self._ahead - n_slots, -0.5), 0.5)
-                self._ahead = DRIFT * ahead
-            self._differences.append(step)
+            if is_known:
+                ahead = step / self.pace + self._ahead - n_slots
+                self._ahead = DRIFT * min(max(ahead, -0.5), 0.5)
+            if self._n_steps == N_DIFFERENCES:
+                self._steps = shifted(self._steps, step)
+            else:
+                self._steps = replaced(self._steps, self._n_steps, step)
+                self._n_steps += 1
             self._n_since += n_slots
         self.last_time = time
         self._n_since_leap += 1
-        self._doubted = ()
+        if self._n_doubted:
+            self._doubted = [math.nan for _ in range(N_DOUBTED)]
+            self._n_doubted = 0
         self._n_until_look -= 1
-        n = len(self._differences)
-        if n and (self._n_until_look <= 0 or n < N_DIFFERENCES):
+        if self._n_steps and (self._n_until_look <= 0 or self._n_steps < N_DIFFERENCES):
             self._n_until_look = EVERY
             self._look()
-        return notes
+
+    def _count_from(self, time: float) -> None:
+        """Count slots, and how far rows are ahead of them, from a slot at `time` on."""
+        self._since = time
+        self._n_since = 0
+        self._ahead = 0.0
+
+    def _take_new_steps(self, time: float) -> None:
+        """Replace all differences of times by those of refused times and this one: a new pace."""
+        n = self._n_new_steps(time)
+        steps = [math.nan for _ in range(N_DIFFERENCES)]
+        later = time
+        for i in range(n):
+            earlier = self._doubted[self._n_doubted - 1 - i]
+            steps[n - 1 - i] = later - earlier
+            later = earlier
+        self._steps = steps
+        self._n_steps = n
 
     def _look(self) -> None:
         """Compute `pace` and `is_irregular` from the last differences of times."""
-        steps = self._differences
-        pace = self._usual_step()
-        like = _like(steps, pace)
-        if 2 * sum(abs(step - pace) <= EXACT * pace for step in like) < len(like):
-            pace = fmean(like)  # the clock is not exact
-        if len(steps) == N_DIFFERENCES:
-            mean = fmean(steps)
-            pace = mean if mean > ROUNDED * pace and self._is_rounded(mean) else pace
-        near = [n for step in steps if (n := step / pace) < MOST_UNEVEN]
-        uneven = fmean([abs(n - max(1, round(n))) for n in near]) if near else 0.0
-        is_irregular = len(steps) >= SETTLED and uneven > (EVEN if self.is_irregular else UNEVEN)
+        n = self._n_steps
+        steps = ordered(self._steps, n)
+        pace = self._usual_step(steps, n)
+        first = _first_from(steps, n, FASTER * pace)
+        end = _end_up_to(steps, n, SLOWER * pace)
+        if 2 * _n_exact(steps, first, end, pace) < end - first:
+            pace = _mean(steps, first, end)  # the clock is not exact
+        if n == N_DIFFERENCES:
+            mean_step = _mean(self._steps, 0, n)
+            if mean_step > ROUNDED * pace and self._is_rounded(mean_step, steps[n // 2]):
+                pace = mean_step
+        is_irregular = n >= SETTLED and _unevenness(steps, n, pace) > (
+            EVEN if self.is_irregular else UNEVEN
+        )
         if is_irregular != self.is_irregular or not 1 / CHANGED < pace / self.pace < CHANGED:
-            self._since, self._n_since, self._ahead = self.last_time, 0, 0.0
-        self.pace, self.is_irregular = pace, is_irregular
+            self._count_from(self.last_time)
+        self.pace = pace
+        self.is_irregular = is_irregular
 
-    def _usual_step(self) -> float:
+    def _usual_step(self, steps: list[float], n: int) -> float:
         """Return the median of the differences of times that are one slot long.
 
         A difference is taken as one slot if it is 0.6 to 1.5 times the present pace. If too few
         differences are so, or too many are shorter, those around the lower quartile of all
         differences are taken: if rows are missing, the differences of one slot are the shortest.
-        """
-        steps, pace = sorted(self._differences), self.pace
-        n = len(steps)
-        if n < SETTLED:
-            return median_low(steps)
-        like = _like(steps, pace)
-        n_below = sum(step < FASTER * pace for step in steps)
-        if len(like) >= LIKE * n and n_below <= BELOW * n:
-            return median_low(like)
-        return median_low(_like(steps, steps[(n - 1) // 4]))
 
-    def _is_rounded(self, mean: float) -> bool:
-        """Return whether the last times are those of rows every `mean`, only rounded.
+        Args:
+            steps: The last differences of times, the shortest first.
+            n: How many there are.
+        """
+        if n < SETTLED:
+            return steps[(n - 1) // 2]
+        first = _first_from(steps, n, FASTER * self.pace)
+        end = _end_up_to(steps, n, SLOWER * self.pace)
+        if end - first < LIKE * n or first > BELOW * n:
+            quartile = steps[(n - 1) // 4]
+            first = _first_from(steps, n, FASTER * quartile)
+            end = _end_up_to(steps, n, SLOWER * quartile)
+        return steps[first + (end - first - 1) // 2]
+
+    def _is_rounded(self, mean_step: float, median: float) -> bool:
+        """Return whether the last times are those of rows every `mean_step`, only rounded.
 
         They are if their distances from an even sequence with this step range over at most 1.75
         (`ROUNDED_WITHIN`) median differences of times.
         """
-        away = low = high = 0.0
-        for step in self._differences:
-            away += step - mean
-            low, high = min(low, away), max(high, away)
-        return high - low <= ROUNDED_WITHIN * median_low(self._differences)
+        away = 0.0
+        low = 0.0
+        high = 0.0
+        for step in self._steps:
+            away += step - mean_step
+            low = min(low, away)
+            high = max(high, away)
+        return high - low <= ROUNDED_WITHIN * median
+
+    def restored(self) -> None:
+        """Count the differences of times and the refused times."""
+        self._n_steps = 0
+        for step in self._steps:
+            if not math.isnan(step):
+                self._n_steps += 1
+        self._n_doubted = 0
+        for time in self._doubted:
+            if not math.isnan(time):
+                self._n_doubted += 1
 
     def arrays(self) -> dict[str, Array]:
         """Return, as one array, everything that a snapshot must keep for `load`."""
-        kept = np.full(N_FIELDS + N_DIFFERENCES + N_DOUBTED, math.nan)
-        kept[:N_FIELDS] = (
-            *(self.pace, self.last_time, self.is_irregular),
-            *(self._ahead, self._n_since_leap, self._n_until_look, self._since, self._n_since),
-        )
-        kept[N_FIELDS : N_FIELDS + len(self._differences)] = self._differences
-        kept[N_FIELDS + N_DIFFERENCES :][: len(self._doubted)] = self._doubted
-        return {"clock": kept}
+        return {"clock": self.numbers()}
 
     def load(self, array: FloatArray) -> None:
         """Restore the array that `arrays` returned; its shape and type must be right.
@@ -308,28 +361,79 @@ class SlotClock:
         Raises:
             SnapshotError: The content of the array is damaged.
         """
-        numbers = array.tolist()
-        pace, last_time, is_irregular, ahead, *counts = numbers[:N_FIELDS]
-        n_since_leap, n_until_look, since, n_since = counts
-        steps, doubted = (
-            [number for number in part if not math.isnan(number)]
-            for part in (numbers[N_FIELDS:-N_DOUBTED], numbers[-N_DOUBTED:])
-        )
+        pace, last_time, is_irregular, ahead, *others = array.tolist()
+        n_since_leap, n_until_look, since, n_since, *times = others
+        steps, doubted = times[:N_DIFFERENCES], times[N_DIFFERENCES:]
         if (
-            not (pace > 0 if steps else math.isnan(pace))
+            not (math.isnan(pace) if math.isnan(steps[0]) else 0 < pace < math.inf)
             or is_irregular not in (0, 1)
-            or not (abs(ahead) <= 1 and n_since_leap >= 0 and n_until_look <= EVERY)
-            or not all(0 < step < math.inf for step in steps)
-            or any(map(math.isinf, (pace, last_time, since, *doubted)))
-            or not (n_since >= 0 and float(n_since).is_integer())
+            or not (abs(ahead) <= 1 and 0 <= n_since_leap <= MOST_COUNTED)
+            or not -MOST_COUNTED <= n_until_look <= EVERY
+            or any(map(math.isinf, (last_time, since, *steps, *doubted)))
+            or any(step <= 0 for step in steps)
+            or not all(map(_is_filled_first, (steps, doubted)))
+            or not (n_since == 0 or (since < last_time and 0 < n_since <= MOST_COUNTED))
+            or not n_since.is_integer()
         ):
             raise SnapshotError("the snapshot's clock of a sensor is damaged; start without it.")
-        self.pace, self.last_time, self.is_irregular = pace, last_time, bool(is_irregular)
-        self._ahead, self._since, self._n_since = ahead, since, int(n_since)
-        self._n_since_leap, self._n_until_look = int(n_since_leap), int(n_until_look)
-        self._differences, self._doubted = deque(steps, N_DIFFERENCES), tuple(doubted)
+        self.take(array)
 
 
-def _like(steps: Iterable[float], pace: float) -> list[float]:
-    """Return the differences of times that may be one slot long: 0.6 to 1.5 times `pace`."""
-    return [step for step in steps if FASTER * pace <= step <= SLOWER * pace]
+def _is_filled_first(numbers: list[float]) -> bool:
+    """Return whether no number comes after a NaN."""
+    unknown = [math.isnan(number) for number in numbers]
+    return unknown == sorted(unknown)
+
+
+def _mean(numbers: list[float], first: int, end: int) -> float:
+    """Return the mean of the numbers from the place `first` to before the place `end`."""
+    total = 0.0
+    for at in range(first, end):
+        total += numbers[at]
+    return total / (end - first)
+
+
+def _first_from(steps: list[float], n: int, bound: float) -> int:
+    """Return the place of the first of n ordered numbers that is not below a bound; else n."""
+    at = 0
+    while at < n and steps[at] < bound:
+        at += 1
+    return at
+
+
+def _end_up_to(steps: list[float], n: int, bound: float) -> int:
+    """Return how many of n ordered numbers are not above a bound."""
+    end = n
+    while end > 0 and steps[end - 1] > bound:
+        end -= 1
+    return end
+
+
+def _n_exact(steps: list[float], first: int, end: int, pace: float) -> int:
+    """Return how many ordered differences of times, one of which is `pace`, are nearly as long.
+
+    Only those from the place `first` to before the place `end` are counted.
+    """
+    low = first
+    while abs(steps[low] - pace) > EXACT * pace:
+        low += 1
+    high = end
+    while abs(steps[high - 1] - pace) > EXACT * pace:
+        high -= 1
+    return high - low
+
+
+def _unevenness(steps: list[float], n: int, pace: float) -> float:
+    """Return the mean distance of n ordered differences of times from whole slots, in slots.
+
+    Differences of 4.5 slots (`MOST_UNEVEN`) and longer ones do not count.
+    """
+    total = 0.0
+    n_near = 0
+    for at in range(n):
+        length = steps[at] / pace
+        if length >= MOST_UNEVEN:
+            break
+        total += abs(length - (1 if length < 1.5 else round(length)))
+        n_near += 1
+    return total / n_near if n_near else 0.0

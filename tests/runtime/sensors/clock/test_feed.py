@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.errors import DataError, SnapshotError
-from edgefold.runtime.sensors.clock.row_clock import MOST_MISSING, SensorFeed
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+from edgefold.runtime.sensors.clock.row_slots import MOST_MISSING
 
 HOUR = 3600.0
 
@@ -162,6 +164,40 @@ def test_a_restored_feed_goes_on_as_the_first_one() -> None:
         assert len(set(found)) == 1
     for name, array in feed.arrays().items():
         assert array.tobytes() == other.arrays()[name].tobytes()
+
+
+def test_a_prepared_row_that_is_dropped_changes_nothing() -> None:
+    """Copies share the ring of values, also where a new pace makes one of them forget it."""
+    chance, feed, time = random.Random(2), SensorFeed(48), 1.7e9
+    for n in range(700):
+        time += (60 if n // 150 % 2 else 7) * (1 + (chance.random() < 0.05) * chance.randrange(400))
+        before = feed.arrays()
+        with contextlib.suppress(DataError):
+            feed.rows(time, chance.gauss(0, 1), True)
+            dropped = feed.prepared()
+            for name, array in feed.arrays().items():
+                assert array.tobytes() == before[name].tobytes(), f"{name} at row {n}"
+            feed.commit()
+            for name, array in feed.arrays().items():
+                assert array.tobytes() == dropped.arrays()[name].tobytes(), f"{name} at row {n}"
+
+
+@pytest.mark.parametrize("pace", [1e-300, 1e-12, 60.0, 1e200])
+def test_places_of_huge_times_are_whole_numbers_of_float64(pace: float) -> None:
+    feed = SensorFeed(48)
+    for time in (0.0, pace, 2 * pace, 3 * pace, 1e300, 1e300 + 1e285, -1e300):
+        with contextlib.suppress(DataError):
+            feed.rows(time, 1.0, True)
+            assert all(abs(number) <= 2**52 for number in feed.place)
+            feed.commit()
+
+
+@pytest.mark.parametrize("told_pace", [0.0, -1.0, math.inf])
+def test_snapshots_of_a_pace_that_no_sensor_has_are_refused(told_pace: float) -> None:
+    damaged = feed_of().arrays()
+    damaged["told_pace"][0] = told_pace
+    with pytest.raises(SnapshotError):
+        SensorFeed(48).load(damaged)
 
 
 def test_snapshots_of_another_longest_season_are_refused() -> None:
