@@ -207,18 +207,11 @@ class RulesProgram:
                 take.append(f"{place} = ({kind.c})(*from++{truth});")
         if _restores(of):
             take.append(f"{name}_restored(self);")
-        for head, lines, result in (
-            (
-                f"static double *{name}_numbers(const struct {name} *self, double *to)",
-                numbers,
-                "to",
-            ),
-            (
-                f"static const double *{name}_take(struct {name} *self, const double *from)",
-                take,
-                "from",
-            ),
-        ):
+        both = (
+            (f"double *{name}_numbers(const struct {name} *self, double *to)", numbers, "to"),
+            (f"const double *{name}_take(struct {name} *self, const double *from)", take, "from"),
+        )
+        for head, lines, result in both:
             body = [f"{INDENT}{line}" for line in [*lines, f"return {result};"]]
             self._heads.append(f"static {head};")
             self._definitions.append("\n".join([f"static {head} {{", *body, "}"]))

@@ -21,6 +21,7 @@ from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
 from edgefold.runtime.sensors.clock.notes import notes_of, refusal_text
 from edgefold.runtime.sensors.clock.row_slots import RowSlots
+from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 
 
 class SensorFeed:
@@ -71,7 +72,7 @@ class SensorFeed:
 
         It is NaN before it is known, and has the unit of the times, which is seconds for dates.
         """
-        return self._slots.clock.mean_step if self.is_irregular else self._slots.clock.pace
+        return self._slots.clock.shown_pace()
 
     @property
     def is_irregular(self) -> bool:
@@ -127,7 +128,7 @@ class SensorFeed:
         assert self._slots.is_accepted, "a row is prepared after rows() has accepted it"
         new = SensorFeed.__new__(SensorFeed)
         new._longest, new._slots = self._longest, self._slots.copy()
-        new._slots.learn()
+        new._slots.learn(SeasonSearch())
         new.notes = notes_of(new._slots)
         return new
 

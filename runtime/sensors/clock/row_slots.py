@@ -12,6 +12,7 @@ import math
 
 from edgefold.runtime.kept_numbers import KeptNumbers
 from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
+from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 from edgefold.runtime.sensors.clock.seasons import DAY, LEAST, MOST_SLOTS, Seasons
 from edgefold.runtime.sensors.clock.slot_clock import CHANGED, Refusal, SlotClock
 
@@ -127,8 +128,12 @@ class RowSlots(KeptNumbers):
         phase = self.seasons.phase(1 + slot)
         return (phase + self.slip) % length if slot == self.n_passed else phase
 
-    def learn(self) -> None:
-        """Learn pace and season from the accepted row, and keep what changed, for notes."""
+    def learn(self, search: SeasonSearch) -> None:
+        """Learn pace and season from the accepted row, and keep what changed, for notes.
+
+        Args:
+            search: Searches for a season, where one is due.
+        """
         self.is_accepted = False
         self.clock.commit(self._time, self.n_slots)
         self.n_gap = self.n_slots - 1 if self.n_slots > NOTED_GAP and self.clock.leap == "" else 0
@@ -139,7 +144,7 @@ class RowSlots(KeptNumbers):
             self._compare_pace()
             is_usable = self.is_dated and not self.clock.is_irregular
             newest = self._time if is_usable else math.nan
-            self.seasons.follow(self.clock.pace, self.clock.mean_pace, newest)
+            self.seasons.follow(self.clock.pace, self.clock.mean_pace, newest, search)
 
     def _compare_pace(self) -> None:
         """Set `pace_before` if the pace is not the one any more that the user heard of last."""

@@ -157,8 +157,10 @@ class SeasonSearch(KeptNumbers):
         waves[:n] = np.minimum(np.maximum(waves[:n], self._low), self._high)
         if self._n_known < n:
             fill_forward(waves, n)
-        mean = float(np.sum(waves[:n])) / n
+        mean, span = float(np.sum(waves[:n])) / n, self._high - self._low
         waves[:n] = waves[:n] - mean
+        if span > 0.0:  # no product of numbers up to 1 is too large for float32
+            waves[:n] = waves[:n] / span
         if n_mean > 1:
             running_means(waves, n, n_mean)
             n = n - n_mean + 1

@@ -4,7 +4,7 @@
     values ──> ring ──> now and then: correlation with itself at every lag ──> a better season
 
 All candidates are compared by how well the values repeat after them
-(`edgefold.runtime.sensors.clock.season_score`). The present season stays until another one is
+(`edgefold.runtime.sensors.clock.season_search`). The present season stays until another one is
 clearly better.
 
 The phase of a calendar season follows the calendar; the phase of a found season counts slots.
@@ -23,7 +23,7 @@ import numpy as np
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_numbers import KeptNumbers
-from edgefold.runtime.sensors.clock.season_score import LEAST_SCORE, NEAR, TURNS, repeats
+from edgefold.runtime.sensors.clock.season_search import LEAST_SCORE, NEAR, TURNS, SeasonSearch
 
 Name = Literal["", "day", "week", "year"]
 """The name of a season of the calendar; empty for any other season."""
@@ -74,37 +74,6 @@ class Season(NamedTuple):
 
 
 NONE = Season()
-
-
-class LagScores:
-    """Answers how well values repeat after each lag, which is a number of slots.
-
-    Args:
-        values: The values of the slots, (n,), the oldest first; NaN where a slot is missing.
-
-    Attributes:
-        n_lags: The number of lags that were scored, from 0 on.
-    """
-
-    def __init__(self, values: FloatArray):
-        self._repeats = repeats(values)
-        self.n_lags = len(self._repeats.score)
-
-    def best(self) -> int:
-        """Return the length in slots of the best season; 0 if none is sure."""
-        return self._repeats.best
-
-    def score_at(self, lag: int) -> float:
-        """Return the score of a lag: 1 for a perfect season."""
-        return float(self._repeats.score[lag])
-
-    def likely_at(self, lag: int) -> float:
-        """Return the score of a lag, or at most 0 where chance may well explain it."""
-        return float(self._repeats.likely[lag])
-
-    def sharp_at(self, lag: int) -> float:
-        """Return the mean of the correlations at several multiples of a lag."""
-        return float(self._repeats.sharp[lag])
 
 
 class Seasons(KeptNumbers):
@@ -189,7 +158,7 @@ class Seasons(KeptNumbers):
             n_missing: The number of missing slots before the row.
             slip: The number of slots that are added to the phase from this row on.
         """
-        self._write()
+        self.write()
         self._waiting = self.n
         self._n_waiting = n_missing
         self._waiting_value = value
@@ -197,7 +166,7 @@ class Seasons(KeptNumbers):
         self._n_held += n_missing + 1
         self._offset += slip
 
-    def _write(self) -> None:
+    def write(self) -> None:
         """Write the row that waits, and the missing slots before it, into the ring of values.
 
         Writing it twice changes nothing.
@@ -208,7 +177,7 @@ class Seasons(KeptNumbers):
             self._ring[(self._waiting + i) % self._n_ring] = math.nan
         self._ring[(self._waiting + self._n_waiting) % self._n_ring] = self._waiting_value
 
-    def follow(self, pace: float, mean_pace: float, newest: float) -> None:
+    def follow(self, pace: float, mean_pace: float, newest: float, search: SeasonSearch) -> None:
         """Update the season after a row; some rows trigger a search for a better one. Set `news`.
 
         If the pace changed, all values are forgotten and a calendar season is taken, if any fits.
@@ -218,6 +187,7 @@ class Seasons(KeptNumbers):
             mean_pace: The mean time between two slots over many of them.
             newest: The time of the newest slot in seconds since 1970; NaN if times are not dates
                 or are irregular.
+            search: Searches for a season, where one is due.
         """
         before = self.season
         is_guess = True
@@ -235,7 +205,7 @@ class Seasons(KeptNumbers):
         if self._n_held >= self._next_look:
             self._next_look = _look_after(self._n_held)
             self._pace = pace
-            self._turn_to(self._look(mean_pace, newest), newest)
+            self._turn_to(self._look(mean_pace, newest, search), newest)
             is_guess = False
         if _is_same(self.season, before):
             self.news = ""
@@ -292,7 +262,7 @@ class Seasons(KeptNumbers):
                 return season
         return NONE
 
-    def _look(self, pace: float, newest: float) -> Season:
+    def _look(self, pace: float, newest: float, search: SeasonSearch) -> Season:
         """Score all seasons by the values that are kept, and return the best, or `NONE`.
 
         Of equally good ones, it is the first of: none, those of the calendar, the one that the
@@ -302,8 +272,17 @@ class Seasons(KeptNumbers):
             pace: The time between two slots.
             newest: The newest slot's time in seconds since 1970; if it is NaN, no season of the
                 calendar is considered.
+            search: Searches for a season.
         """
-        found = self._search()
+        search.asked = [self._of_calendar(at, pace, newest).length for at in range(3)]
+        self.show(search)
+        search.search(self._n_ring, self.n % self._n_ring, min(self._n_held, self._n_ring))
+        season = self._best(pace, newest, search)
+        search.release()
+        return season
+
+    def _best(self, pace: float, newest: float, found: SeasonSearch) -> Season:
+        """Return the best season of a search; the arguments are those of `_look`."""
         present = self.season
         length = found.best()
         if length > self._longest:
@@ -330,7 +309,7 @@ class Seasons(KeptNumbers):
                 continue
             worth = -1.0
             if season.length < found.n_lags:
-                score = found.likely_at(season.length)
+                score = found.likely[at]
                 if shortest == 0:
                     score = found.score_at(season.length)
                 worth = max(score * factor, 0.0) + OF_CALENDAR
@@ -361,15 +340,16 @@ class Seasons(KeptNumbers):
                 best = present
         return best
 
-    def _search(self) -> LagScores:
-        """Score each lag by the values that are kept."""
+    def show(self, search: SeasonSearch) -> None:
+        """Lend a search its arrays, and the ring with the row that waits; C does it by hand."""
         self._settle()
-        return LagScores(self._ring[self._places()].astype(np.float64))
+        search.ring = self._ring
+        search.lend(min(self._n_held, self._n_ring))
 
     def _settle(self) -> None:
         """Write the row that waits into the ring: into a copy, which no other object shares."""
         self._ring = self._ring.copy()
-        self._write()
+        self.write()
         self._waiting = -1
 
     def _places(self) -> Array:

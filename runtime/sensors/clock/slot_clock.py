@@ -147,6 +147,10 @@ class SlotClock(KeptNumbers):
         """Return the mean of the last differences of times; NaN before the first."""
         return _mean(self._steps, 0, self._n_steps) if self._n_steps else math.nan
 
+    def shown_pace(self) -> float:
+        """Return the time between two slots; if rows are irregular, the mean time between rows."""
+        return self.mean_step if self.is_irregular else self.pace
+
     def slots(self, time: float) -> int:
         """Return how many slots a row at `time` comes after the newest row; 0 if it is refused.
 

@@ -8,6 +8,7 @@ import pytest
 
 from edgefold.runtime.sensors.clock.notes import notes_of, refusal_text
 from edgefold.runtime.sensors.clock.row_slots import RowSlots
+from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 
 HOUR = 3600.0
 
@@ -17,7 +18,7 @@ def slots_of(n: int, dated: bool = True) -> RowSlots:
     slots = RowSlots(48)
     for i in range(n):
         assert slots.accept(HOUR * i, float(i % 5), dated) == ""
-        slots.learn()
+        slots.learn(SeasonSearch())
     return slots
 
 
@@ -55,6 +56,6 @@ def test_a_row_that_changes_the_clock_has_a_note(times: list[float], expected: l
     slots, notes = slots_of(20), list[str]()
     for time in times:
         if not slots.accept(HOUR * time, 1.0, True):
-            slots.learn()
+            slots.learn(SeasonSearch())
             notes += notes_of(slots)
     assert [note for note in notes if "season" not in note] == expected

@@ -9,7 +9,7 @@ import pytest
 
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
-from edgefold.runtime.sensors.clock.season_score import repeats
+from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 
 DAY = 86400.0
 START = 1.7e9 // DAY * DAY
@@ -21,6 +21,15 @@ def wave(n: int, length: float, noise: float = 0.3, seed: int = 0) -> FloatArray
     random = np.random.default_rng(seed)
     values: FloatArray = np.sin(turns) + 0.6 * np.cos(2 * turns) + noise * random.normal(size=n)
     return values
+
+
+def searched(values: FloatArray, end: int = 0) -> SeasonSearch:
+    """A search in values that fill a ring; the newest one lies before the place `end`."""
+    n, search = len(values), SeasonSearch()
+    search.ring = np.roll(values, end).astype(np.float32)
+    search.lend(n)
+    search.search(n, end, n)
+    return search
 
 
 def fed(values: FloatArray, pace: float, dated: bool, start: float = START) -> SensorFeed:
@@ -71,7 +80,7 @@ def test_few_huge_values_among_missing_ones_have_no_season(seed: int) -> None:
     hit = random.random(3600) < 0.1
     values[hit] = 1e18 * random.choice([-1, 1], hit.sum())
     values[random.random(3600) < 0.7] = math.nan
-    assert repeats(values).best == 0
+    assert searched(values).best() == 0
     assert fed(values, 3600, True).season == 24
 
 
@@ -99,7 +108,7 @@ def test_what_does_not_repeat_has_no_season(kind: str) -> None:
         "constant": np.full(3072, 7.0),
         "spikes": noise + 1e12 * (random.random(3072) < 0.003),
     }[kind]
-    assert repeats(values).best == 0
+    assert searched(values).best() == 0
 
 
 def test_spikes_and_gaps_do_not_hide_a_season() -> None:
@@ -107,13 +116,13 @@ def test_spikes_and_gaps_do_not_hide_a_season() -> None:
     values[np.random.default_rng(1).random(2048) < 0.004] = 1e15
     values[700:900] = math.nan
     values[np.random.default_rng(0).random(2048) < 0.2] = math.nan
-    assert repeats(values).best == 48
+    assert searched(values).best() == 48
 
 
 def test_of_a_season_and_its_multiples_the_season_is_found() -> None:
     profile = np.random.default_rng(3).normal(size=24)
     values = np.tile(profile, 128) + 0.2 * np.random.default_rng(4).normal(size=3072)
-    assert repeats(values).best == 24
+    assert searched(values).best() == 24
 
 
 def test_the_phase_of_a_day_is_that_of_the_clock() -> None:
@@ -181,3 +190,48 @@ def test_the_season_of_the_calendar_stays_through_many_gaps() -> None:
         feed.commit()
         if n > 300:
             assert feed.season == 288
+
+
+def test_a_score_is_the_mean_correlation_at_one_and_two_lags() -> None:
+    """Computed by its definition, without a Fourier transform, for single slots (not means)."""
+    values = np.float32(wave(90, 17, seed=5)).astype(float)
+    values[[3, 40, 41]] = math.nan
+    search = searched(values, end=31)
+    known, held = ~np.isnan(values), values.copy()
+    held[known] = np.clip(held[known], *np.quantile(held[known], (0.005, 0.995)))
+    for i in np.flatnonzero(~known):
+        held[i] = held[i - 1]
+    held -= held.mean()
+    is_pair = known[1:] & known[:-1]
+    white = held[1:] - (held[1:] @ held[:-1]) / (held @ held) * held[:-1]
+    white -= (white * is_pair).sum() / is_pair.sum()
+    bound = 4.0 * np.abs(white * is_pair).sum() / is_pair.sum()
+    white = np.clip(white, -bound, bound) * is_pair
+
+    def sums(lag: int) -> tuple[float, int]:
+        n = len(white) - lag
+        return white[:n] @ white[lag:], int((is_pair[:n] & is_pair[lag:]).sum())
+
+    size = sums(0)[0] / sums(0)[1]
+    for lag in range(1, search.n_lags):
+        if lag >= 5 * 4:  # below, means of 4 slots have no score
+            break
+        both = [sums(lag), sums(2 * lag)]
+        score = sum(total for total, _ in both) / sum(n for _, n in both) / size
+        assert search.score_at(lag) == pytest.approx(max(score, 0.0), abs=1e-9)
+
+
+def test_values_of_any_size_have_the_same_season() -> None:
+    values = wave(400, 24)
+    for factor in (1e-30, 1.0, 1e29):
+        assert searched(values * factor).best() == 24
+
+
+def test_asked_lags_have_a_score_only_where_chance_does_not_explain_it() -> None:
+    search = SeasonSearch()
+    search.ring, search.asked = wave(400, 24).astype(np.float32), [24, 31, 0]
+    search.lend(400)
+    search.search(400, 0, 400)
+    assert search.likely[0] == search.score_at(24) > 0.5 and search.likely[1:] == [0.0, 0.0]
+    search.release()
+    assert len(search._waves) == 0
