@@ -22,7 +22,8 @@ from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.errors import EdgefoldError
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import usual_of
-from edgefold.runtime.sensors.alarms.alarms import AlarmVerdict, Watch
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.alarms.verdict import AlarmVerdict
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 
 Random = np.random.Generator
@@ -65,11 +66,12 @@ class Sensor:
             told = self.stream.step(row).tensors
         self.feed.commit()
         quantiles = told["quantiles"].ravel().tolist()
+        middle = quantiles[len(quantiles) // 2]
         p_value, log_density = told["p_value"].item(), told["log_density"].item()
-        self.errors.append(abs(value - quantiles[len(quantiles) // 2]))
+        self.errors.append(abs(value - middle))
         usual, place = usual_of(told), self.feed.place
         return {
-            rate: watch.see(value, p_value, quantiles, log_density, len(x) - 1, usual, place)
+            rate: watch.see(value, p_value, middle, log_density, len(x) - 1, usual, place)
             for rate, watch in self.watches.items()
         }
 

@@ -41,8 +41,9 @@ from edgefold.runtime import StateSlots, Stream
 from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import usual_of
-from edgefold.runtime.sensors.alarms.alarms import RATE, AlarmVerdict, Watch
+from edgefold.runtime.sensors.alarms.alarms import RATE, Watch
 from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
+from edgefold.runtime.sensors.alarms.verdict import AlarmVerdict
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
@@ -84,7 +85,7 @@ def forecasts(
 def alarms(watch: Watch, rows: FloatArray) -> list[AlarmVerdict]:
     """Return the verdict of each row (n, 9) of `forecasts`."""
     return [
-        watch.see(value, p, [median], density, int(n), usual, SlotPlace(*map(int, place)))
+        watch.see(value, p, median, density, int(n), usual, SlotPlace(*map(int, place)))
         for value, p, median, density, n, usual, *place in rows.tolist()
     ]
 

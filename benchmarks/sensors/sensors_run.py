@@ -151,7 +151,7 @@ def follow(stream: Stream, series: SensorFile, rate: float = 1e-4) -> Followed:
     stream.reset()
     feed, watch = SensorFeed(kind.longest_season), Watch(rate)
     kept: list[tuple[float, ...]] = []
-    ahead, ahead_mean, events = [], [], []
+    ahead, ahead_mean, events = [], [], list[str]()
     slot, n_refused = -1, 0
     for x, value in _taken(feed, series):
         if x is None:
@@ -163,10 +163,9 @@ def follow(stream: Stream, series: SensorFile, rate: float = 1e-4) -> Followed:
         slot += len(x)
         one = {name: np.array(told[name], np.float64).ravel() for name in OF_THE_ROW}
         p_value, log_density = float(one["p_value"][0]), float(one["log_density"][0])
-        verdict = watch.see(
-            *(value, p_value, one["quantiles"].tolist(), log_density),
-            *(len(x) - 1, usual_of(told), feed.place),
-        )
+        middle = float(one["quantiles"][len(one["quantiles"]) // 2])
+        usual, place = usual_of(told), feed.place
+        verdict = watch.see(value, p_value, middle, log_density, len(x) - 1, usual, place)
         events.append(verdict.event)
         ahead.append(np.array(told["ahead_quantiles"], np.float32)[0])
         ahead_mean.append(np.array(told["ahead_mean"], np.float32)[0])

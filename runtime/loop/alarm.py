@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from edgefold.runtime.rows.csv_fields import quoted
+from edgefold.runtime.sensors.alarms.verdict import Event
 
-EVENTS = (
-    "value", "level shift", "stuck", "gap", "absent", "drift", "rhythm", "quiet", "noisy",
-)  # fmt: skip
-"""Names of all events that are alarmed (`edgefold.runtime.sensors.alarms`)."""
+EVENTS: tuple[str, ...] = get_args(Event)[1:]
+"""Names of all events that are alarmed."""
 
 
 class Alarm(NamedTuple):

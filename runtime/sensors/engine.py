@@ -178,7 +178,8 @@ class SensorEngine:
         log_density, p_value = tensors["log_density"].item(), tensors["p_value"].item()
         watch, scores = self._watch.copy(), self.scores.copy()
         usual, place = usual_of(tensors), self.feed.place
-        verdict = watch.see(value, p_value, quantiles, log_density, n_missing, usual, place)
+        middle = quantiles[self._middle]
+        verdict = watch.see(value, p_value, middle, log_density, n_missing, usual, place)
         is_known = is_usual
         if value == value:
             is_known = is_scored(log_density, p_value)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-
-import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_numbers import KeptNumbers
 
 
-@dataclass(slots=True)
-class ScoreCounts:
+class ScoreCounts(KeptNumbers):
     """Holds counts and sums over the rows of a sensor since its first row.
 
     A slot is one place in the even sequence of times in which rows come.
@@ -29,6 +26,11 @@ class ScoreCounts:
         newest: The newest value; NaN before the first.
     """
 
+    KEPT = (
+        *("n_forecast", "n_within_90", "error", "change"),
+        *("n_alarms", "n_gaps", "n_missing", "newest"),
+    )
+
     n_forecast: float = 0.0
     n_within_90: float = 0.0
     error: float = 0.0
@@ -41,17 +43,17 @@ class ScoreCounts:
     @property
     def coverage_90(self) -> float:
         """Return the fraction of forecast values inside the 90 % band; NaN before the first."""
-        return self.n_within_90 / self.n_forecast if self.n_forecast else math.nan
+        return self.n_within_90 / self.n_forecast if self.n_forecast > 0.0 else math.nan
 
     @property
     def mean_error(self) -> float:
         """Return the mean absolute error of the forecast medians; NaN before the first forecast."""
-        return self.error / self.n_forecast if self.n_forecast else math.nan
+        return self.error / self.n_forecast if self.n_forecast > 0.0 else math.nan
 
     @property
     def mean_change(self) -> float:
         """Return the mean absolute error of persistence on the forecast rows; NaN without them."""
-        return self.change / self.n_forecast if self.n_forecast else math.nan
+        return self.change / self.n_forecast if self.n_forecast > 0.0 else math.nan
 
     def row(self, value: float, n_missing: int, is_alarm: bool) -> None:
         """Count a row with a value; call `forecast` before it if the row was forecast.
@@ -62,9 +64,10 @@ class ScoreCounts:
             is_alarm: Whether the row is an alarm.
         """
         self.newest = value
-        self.n_alarms += is_alarm
-        if n_missing:
-            self.n_gaps += 1
+        if is_alarm:
+            self.n_alarms += 1.0
+        if n_missing > 0:
+            self.n_gaps += 1.0
             self.n_missing += n_missing
 
     def forecast(self, value: float, low: float, middle: float, high: float) -> None:
@@ -76,21 +79,15 @@ class ScoreCounts:
             middle: The forecast median.
             high: The forecast quantile at 95 %.
         """
-        self.n_forecast += 1
-        self.n_within_90 += low <= value <= high
+        self.n_forecast += 1.0
+        if low <= value <= high:
+            self.n_within_90 += 1.0
         self.error += abs(value - middle)
         self.change += abs(value - self.newest)
 
-    def copy(self) -> ScoreCounts:
-        """Return a copy; a change of one of the two does not change the other."""
-        return ScoreCounts(
-            *(self.n_forecast, self.n_within_90, self.error, self.change),
-            *(self.n_alarms, self.n_gaps, self.n_missing, self.newest),
-        )
-
     def to_array(self) -> Array:
         """Return all attributes, in their order, as one array of 8 numbers for a snapshot."""
-        return np.array([getattr(self, f.name) for f in fields(self)])
+        return self.numbers()
 
     @classmethod
     def from_array(cls, array: Array) -> ScoreCounts:
@@ -99,7 +96,9 @@ class ScoreCounts:
         Raises:
             SnapshotError: The content of the array is damaged.
         """
-        *sums, newest = numbers = array.tolist()
+        *sums, newest = array.tolist()
         if not all(0 <= total < math.inf for total in sums) or math.isinf(newest):
             raise SnapshotError("the snapshot's tally of a sensor is damaged; start without it.")
-        return cls(*numbers)
+        counts = cls()
+        counts.take(array)
+        return counts

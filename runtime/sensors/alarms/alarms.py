@@ -22,14 +22,13 @@ much. One incident is alarmed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.kept_arrays import KeptNumbers
+from edgefold.runtime.kept_numbers import KeptNumbers
 from edgefold.runtime.predictions.sensor_forecast import is_scored
 from edgefold.runtime.sensors.alarms.lasting import LONGEST, SIGNS, Lasting
 from edgefold.runtime.sensors.alarms.lasting import N_FIRST as LASTING_FIRST
@@ -38,6 +37,7 @@ from edgefold.runtime.sensors.alarms.resting_values import Habits
 from edgefold.runtime.sensors.alarms.run_lengths import Runs
 from edgefold.runtime.sensors.alarms.slot_place import NOWHERE, SlotPlace
 from edgefold.runtime.sensors.alarms.tail_probability import Tail
+from edgefold.runtime.sensors.alarms.verdict import QUIET, AlarmVerdict, Event
 
 RATE = 1e-4
 """The share of rows that may be false alarms, if the user states none."""
@@ -65,31 +65,6 @@ N_OLDER = 12
 """The number of a watch's own numbers in a snapshot of an older version."""
 
 
-class AlarmVerdict(NamedTuple):
-    """Says whether a row is an alarm, and what has happened.
-
-    Attributes:
-        alarm: Whether the row is an alarm; True once for each incident.
-        event: "", "value", "level shift", "stuck", "gap", "absent", "drift", "rhythm", "quiet"
-            or "noisy". Some also come without an alarm: "level shift" after a value that was
-            alarmed, and "stuck" and what lasts for as long as they go on.
-        n_since: How many rows before this one the event began; 0 if with this row.
-        size: The size of an event that lasts, as `lasting` of this package measures it; else 0.
-    """
-
-    alarm: bool
-    event: str
-    n_since: int = 0
-    size: float = 0.0
-
-
-QUIET = AlarmVerdict(False, "")
-ALARMS = {
-    name: AlarmVerdict(True, name) for name in ("value", "level shift", "stuck", "gap", "absent")
-}
-NAMED = {name: AlarmVerdict(False, name) for name in ALARMS}
-
-
 class Watch(KeptNumbers):
     """Decides for each row of one sensor whether it is an alarm, in a memory of fixed size.
 
@@ -101,31 +76,46 @@ class Watch(KeptNumbers):
         *("_n", "_guard", "_balance", "_age", "_learning", "_middle"),
         *("_sign", "_stayed", "_is_stuck", "_lasts", "_n_over", "_n_calm"),
     )
-    PARTS = ("_error", "_surprise", "_side", "_habits", "_gaps", "_lasting", "_recurring")
+
+    rate: float = RATE
+    _log_lasting: float = 0.0  # the logarithm of the part of the rate for what lasts
+    _error: Tail = Tail()
+    _surprise: Tail = Tail()
+    _side: Tail = Tail()
+    _habits: Habits = Habits()
+    _gaps: Runs = Runs()
+    _lasting: Lasting = Lasting()
+    _recurring: Recurring = Recurring()
+    _n: int = 0  # rows that were scored
+    _guard: float = 0.0  # alarms that were stated, less those that came
+    _balance: float = 0.0  # of signed surprise
+    # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
+    _age: int = -1
+    _learning: int = 0
+    _middle: float = 0.0
+    _sign: float = 0.0
+    _stayed: int = 0
+    _is_stuck: int = 0
+    _n_calm: int = 0  # rows since the newest alarm
+    # The newest incident that lasts: its sign, and the rows since it was seen last.
+    _lasts: int = 0
+    _n_over: int = LONGEST + 1
 
     def __init__(self, rate: float = RATE):
         if not 0.0 < rate <= 0.1:
             raise ValueError(f"rate is {rate}, must be above 0 and at most 0.1")
+        super().__init__()
+        self.begin(rate)
+
+    def begin(self, rate: float) -> None:
+        """Set the stated rate of a new object."""
         self.rate, self._log_lasting = rate, math.log(rate * PARTS["lasting"])
-        self._error, self._surprise, self._side = Tail(), Tail(), Tail()
-        self._habits, self._gaps = Habits(), Runs()
-        self._lasting, self._recurring = Lasting(), Recurring()
-        self._n = 0  # rows that were scored
-        self._guard = 0.0  # alarms that were stated, less those that came
-        self._balance = 0.0  # of signed surprise
-        # The open incident: its age in rows, -1 for none; rows left in which a shift is learned.
-        self._age, self._learning = -1, 0
-        self._middle, self._sign, self._stayed = 0.0, 0.0, 0
-        self._is_stuck = 0
-        self._n_calm = 0  # rows since the newest alarm
-        # The newest incident that lasts: its sign, and the rows since it was seen last.
-        self._lasts, self._n_over = 0, LONGEST + 1
 
     def see(
         self,
         value: float,
         p_value: float,
-        quantiles: Sequence[float] | FloatArray,
+        middle: float,
         log_density: float,
         n_missing: int = 0,
         usual: float = math.nan,
@@ -136,7 +126,7 @@ class Watch(KeptNumbers):
         Args:
             value: The measured value; NaN if the row has none.
             p_value: Twice the smaller of the forecast probabilities below and above the value.
-            quantiles: The forecast quantiles, an odd number with the median in the middle.
+            middle: The forecast median.
             log_density: The forecast log density of the value; 0, with a p-value of 1, if nothing
                 was forecast.
             n_missing: The number of missing rows (slots without a row) just before this row.
@@ -145,26 +135,32 @@ class Watch(KeptNumbers):
         """
         if not math.isfinite(value):
             return QUIET
-        gap = self._see_gap(n_missing) if n_missing > 0 else QUIET
-        stuck = self._see_run(value, n_missing)
+        is_gap = n_missing > 0 and self._see_gap(n_missing)
+        is_stuck = self._see_run(value, n_missing)
         is_absent = self._recurring.see(value, n_missing, place, self._is_stuck > 0)
-        middle = float(quantiles[len(quantiles) // 2])
         scored = lasting = QUIET
         is_sound = math.isfinite(middle) and p_value == p_value
         is_scored_row = is_sound and is_scored(log_density, p_value)
         if is_scored_row:
             scored = self._see_score(value, p_value, middle)
-        absent = self._alarmed("absent") if is_absent and self._n >= N_FIRST else QUIET
-        has_alarm = gap.alarm or stuck.alarm or scored.alarm or absent.alarm
+        is_absent = is_absent and self._n >= N_FIRST
+        if is_absent:
+            self._lower_guard()
+        has_alarm = is_gap or is_stuck or scored.alarm or is_absent
         self._n_calm = 0 if has_alarm else self._n_calm + 1
         if is_scored_row:
             is_shift = scored.event == "level shift"
             lasting = self._see_lasting(value, usual, place.season, n_missing, is_shift)
-        if lasting.alarm and not has_alarm:
+        if has_alarm:
+            if is_gap or is_stuck:
+                return AlarmVerdict(True, "gap" if is_gap else "stuck")
+            return scored if scored.alarm else AlarmVerdict(True, "absent")
+        if lasting.alarm:
             self._n_calm = 0
-        if gap is stuck is scored is absent is lasting:
-            return QUIET
-        return _foremost((gap, stuck, scored, absent, lasting))
+            return lasting
+        if self._is_stuck:
+            return AlarmVerdict(False, "stuck")
+        return scored if scored.event != "" else lasting
 
     def _see_lasting(
         self, value: float, usual: float, season: int, n_missing: int, is_shift: bool
@@ -173,63 +169,61 @@ class Watch(KeptNumbers):
 
         `is_shift` says whether the level has shifted; the other arguments are those of `Lasting`.
         """
-        lasting = self._lasting
         if is_shift:
-            lasting.forget_level()
+            self._lasting.forget_level()
         guard = self._guard
         log_allowed = self._log_lasting + GUARD * guard * abs(guard)
-        found = lasting.see(value, usual, season, n_missing, log_allowed)
-        if not found:
+        if self._lasting.see(value, usual, season, n_missing, log_allowed) == 0:
             self._n_over += 1
             return QUIET
-        _, n_since, size = first = found[0]
-        if lasting.n - n_since <= LASTING_FIRST:
-            return AlarmVerdict(False, first.event, n_since, size)
+        first = self._lasting.found(0)
+        if self._lasting.n - first.n_since <= LASTING_FIRST:
+            return AlarmVerdict(False, first.event, first.n_since, first.size)
         goes_on = self._n_over == 0 or (
             self._n_over <= LONGEST and first.event == SIGNS[self._lasts]
         )
         if not goes_on:
             self._lasts = first.sign
         self._n_over = 0
-        event = SIGNS[self._lasts]
-        _, n_since, size = next((one for one in found if one.event == event), first)
-        is_new = not goes_on and n_since < self._n_calm
+        found = self._lasting.of_event(SIGNS[self._lasts])
+        is_new = not goes_on and found.n_since < self._n_calm
         if is_new:
             self._lower_guard()
-        return AlarmVerdict(is_new, event, n_since, size)
+        return AlarmVerdict(is_new, SIGNS[self._lasts], found.n_since, found.size)
 
-    def _allowed(self, part: str) -> float:
-        return self.rate * PARTS[part] * math.exp(GUARD * self._guard * abs(self._guard))
+    def _allowed(self, part: float) -> float:
+        return self.rate * part * math.exp(GUARD * self._guard * abs(self._guard))
 
-    def _see_gap(self, n_missing: int) -> AlarmVerdict:
-        gaps = self._gaps
+    def _see_gap(self, n_missing: int) -> bool:
+        """Count a gap, and return whether it is longer than the sensor's history explains."""
+        rarity = 0.0
         for _ in range(min(n_missing, 4096)):
-            rarity = gaps.longer()
-        gaps.end()
-        rare = self._n >= N_FIRST and rarity < math.log(self.rate * PARTS["run"])
-        return ALARMS["gap"] if rare else QUIET
+            rarity = self._gaps.longer()
+        self._gaps.end()
+        return self._n >= N_FIRST and rarity < math.log(self.rate * PARTS["run"])
 
-    def _see_run(self, value: float, n_missing: int) -> AlarmVerdict:
-        """Decide whether the sensor is stuck: one value repeats for too long, no row missing."""
+    def _see_run(self, value: float, n_missing: int) -> bool:
+        """Return whether the sensor has become stuck: one value repeats, no row is missing."""
         self._gaps.rows += 1.0
         rarity = self._habits.see(value, n_missing > 0)
         if rarity == 0.0:
             self._is_stuck = 0
-            return QUIET
-        if self._is_stuck:
-            return NAMED["stuck"]
-        if rarity > -4.0 or self._n < N_FIRST or rarity > math.log(self._allowed("run")):
-            return QUIET
+            return False
+        if self._is_stuck or rarity > -4.0 or self._n < N_FIRST:
+            return False
+        if rarity > math.log(self._allowed(PARTS["run"])):
+            return False
         self._is_stuck = 1
-        return self._alarmed("stuck")
+        self._lower_guard()
+        return True
 
     def _lower_guard(self) -> None:
         """Count an alarm, which lowers the rate that is allowed next."""
         self._guard = max(self._guard - 1.0, GUARD_BOUNDS[0])
 
-    def _alarmed(self, event: str) -> AlarmVerdict:
+    def _alarmed(self, event: Event) -> AlarmVerdict:
         self._lower_guard()
-        return ALARMS[event]
+        return AlarmVerdict(True, event)
 
     def _see_score(self, value: float, p_value: float, middle: float) -> AlarmVerdict:
         """Decide by how unexpected the value is, by itself and together with those before it.
@@ -282,11 +276,12 @@ class Watch(KeptNumbers):
         surprise -log(p-value); the sum of recent surprises, signed by the side of the median. The
         stated rate of false alarms sets how low is too low.
         """
-        if by_error < self._allowed("error") or by_surprise < self._allowed("surprise"):
+        is_large = by_error < self._allowed(PARTS["error"])
+        if is_large or by_surprise < self._allowed(PARTS["surprise"]):
             self._age, self._stayed = 0, 0
             self._middle, self._sign = 0.5 * (value + middle), math.copysign(1.0, value - middle)
             return self._alarmed("value")
-        if by_side < self._allowed("side"):
+        if by_side < self._allowed(PARTS["side"]):
             self._learning, self._sign = LEARNING, math.copysign(1.0, value - middle)
             return self._alarmed("level shift")
         return QUIET
@@ -298,14 +293,15 @@ class Watch(KeptNumbers):
         median that was forecast for it.
         """
         self._age += 1
-        self._stayed += (value - self._middle) * self._sign > 0
+        if (value - self._middle) * self._sign > 0.0:
+            self._stayed += 1
         if self._age < INCIDENT - 1:
             return QUIET
         self._age = -1
         if self._stayed < INCIDENT - 1:
             return QUIET
         self._learning = LEARNING
-        return NAMED["level shift"]
+        return AlarmVerdict(False, "level shift")
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep; their shapes never change."""
@@ -356,10 +352,3 @@ class Watch(KeptNumbers):
 
     def _tails(self) -> tuple[Tail, ...]:
         return self._error, self._surprise, self._side
-
-
-def _foremost(verdicts: Sequence[AlarmVerdict]) -> AlarmVerdict:
-    """Return the first verdict that is an alarm; without one, the first that names an event."""
-    return next((one for one in verdicts if one.alarm), None) or next(
-        (one for one in verdicts if one.event), QUIET
-    )

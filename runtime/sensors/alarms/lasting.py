@@ -29,9 +29,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from edgefold.runtime.kept_arrays import KeptNumbers
+from edgefold.runtime.kept_numbers import KeptNumbers, filled, replaced
+from edgefold.runtime.sensors.alarms.verdict import Event
 
-SIGNS = ("drift", "drift", "drift", "drift", "rhythm", "quiet", "noisy")
+SIGNS: tuple[Event, ...] = ("drift", "drift", "drift", "drift", "rhythm", "quiet", "noisy")
 """The event that each sum speaks for; the drifts are upwards and downwards, slow and fast."""
 N_SIGNS, N_DRIFTS = len(SIGNS), SIGNS.count("drift")
 SLOW, FAST = 0.25, 0.8
@@ -79,19 +80,16 @@ class Excursion(NamedTuple):
 
     Attributes:
         sign: The place of its event in `SIGNS`.
+        event: The name of the event.
         n_since: How many rows before this one the excursion began.
         size: The change of a drift's value since then, in the value's unit; the change of phi; or
             the size of z of a quiet or noisy sensor, which is usually 1.
     """
 
     sign: int
+    event: Event
     n_since: int
     size: float
-
-    @property
-    def event(self) -> str:
-        """Return the name of the event."""
-        return SIGNS[self.sign]
 
 
 class Lasting(KeptNumbers):
@@ -99,6 +97,7 @@ class Lasting(KeptNumbers):
 
     Attributes:
         n: The number of rows so far.
+        n_found: The number of excursions that are higher than chance allows at the newest row.
     """
 
     KEPT = (
@@ -107,28 +106,43 @@ class Lasting(KeptNumbers):
         *("_sums", "_tops", "_begun", "_marks", "_opened", "_counts", "_heights", "_highest"),
     )
 
-    def __init__(self) -> None:
-        self.n, self._season = 0, 0
-        # The slow model: its level and the rows that it is the mean of; the rows that the variance
-        # of d, its product with d of the row before, and the size of e are means of.
-        self._level, self._n_level, self._n_model = 0.0, 0.0, 0.0
-        self._variance, self._product, self._usual_size = 0.0, 0.0, 0.0
-        self._before, self._follows = 0.0, 0  # d of the row before; whether this row follows it
-        self._waits = 0  # rows without a score, while the slow model learns
-        self._squares, self._products = 0.0, 0.0  # of all z^2, and of all z * d of the row before
-        # The excursion of each sum: its height now, its top, the row at which it began, what its
-        # size is measured from, and the height at which it was alarmed (0 if it was not).
-        self._sums, self._tops, self._begun, self._marks, self._opened = (
-            [0.0] * N_SIGNS for _ in range(5)
-        )
-        # The law of the excursions: rows; number and heights above BASE; the highest.
-        self._rows, self._highest = FIRST_ROWS, [0.0] * N_SIGNS
-        self._counts, self._heights = [N_PRIOR] * N_SIGNS, [N_PRIOR * FIRST_MEAN] * N_SIGNS
+    n: int = 0
+    _season: int = 0
+    # The slow model: its level and the rows that it is the mean of; the rows that the variance of
+    # d, its product with d of the row before, and the size of e are means of.
+    _level: float = 0.0
+    _n_level: float = 0.0
+    _n_model: float = 0.0
+    _variance: float = 0.0
+    _product: float = 0.0
+    _usual_size: float = 0.0
+    _before: float = 0.0  # d of the row before
+    _follows: int = 0  # whether this row follows it
+    _waits: int = 0  # rows without a score, while the slow model learns
+    _squares: float = 0.0  # sum of all z^2
+    _products: float = 0.0  # sum of all z * d of the row before
+    # The excursion of each sum: its height now, its top, the row at which it began, what its size
+    # is measured from, and the height at which it was alarmed (0 if it was not).
+    _sums: list[float] = filled(0.0, N_SIGNS)
+    _tops: list[float] = filled(0.0, N_SIGNS)
+    _begun: list[float] = filled(0.0, N_SIGNS)
+    _marks: list[float] = filled(0.0, N_SIGNS)
+    _opened: list[float] = filled(0.0, N_SIGNS)
+    # The law of the excursions: rows; number and heights above BASE; the highest.
+    _rows: float = FIRST_ROWS
+    _counts: list[float] = filled(N_PRIOR, N_SIGNS)
+    _heights: list[float] = filled(N_PRIOR * FIRST_MEAN, N_SIGNS)
+    _highest: list[float] = filled(0.0, N_SIGNS)
+    # The excursions that are too high at the newest row.
+    n_found: int = 0
+    _signs: list[int] = filled(0, N_SIGNS)
+    _n_since: list[int] = filled(0, N_SIGNS)
+    _sizes: list[float] = filled(0.0, N_SIGNS)
 
     def see(
         self, value: float, usual: float, season: int, n_missing: int, log_allowed: float
-    ) -> list[Excursion]:
-        """Learn a row, and return the excursions that are higher than chance allows.
+    ) -> int:
+        """Learn a row, and return the number of excursions that are higher than chance allows.
 
         Args:
             value: The measured value.
@@ -138,18 +152,18 @@ class Lasting(KeptNumbers):
             log_allowed: The logarithm of the share of rows in which chance may bring a sum so high.
         """
         self.n += 1
+        self.n_found = 0
         if season != self._season:
             self._season = season
             self._forget()
         apart = value - usual if season else value
         if not -LARGEST < apart < LARGEST:
             self._follows = 0
-            return []
+            return 0
         away = apart - self._level
-        found: list[Excursion] = []
         most = CLIP * math.sqrt(self._variance) if self._n_model >= N_MODEL else math.inf
         bounded = away if -most <= away <= most else math.copysign(most, away)
-        if self._follows and not n_missing:
+        if self._follows and n_missing == 0:
             before, size = self._before, self._usual_size
             phi = self._product / self._variance if self._variance > 0.0 else 0.0
             if not 0.0 <= phi <= MOST_PHI:
@@ -158,7 +172,7 @@ class Lasting(KeptNumbers):
             if self._waits:
                 self._waits -= 1
             elif size > 0.0 and most < math.inf:
-                found = self._scored(error / size, before / size, log_allowed)
+                self._scored(error / size, before / size, log_allowed)
             if not -most <= before <= most:
                 before = math.copysign(most, before)
             self._learn(bounded, before, error)
@@ -166,7 +180,19 @@ class Lasting(KeptNumbers):
         self._level += (bounded if n else away) / (n + 1.0)
         self._n_level = n + 1.0 if n < MEMORY else MEMORY
         self._before, self._follows = apart - self._level, 1
-        return found
+        return self.n_found
+
+    def found(self, at: int) -> Excursion:
+        """Return one of the `n_found` excursions by its place; they are sorted by their signs."""
+        sign = self._signs[at]
+        return Excursion(sign, SIGNS[sign], self._n_since[at], self._sizes[at])
+
+    def of_event(self, event: Event) -> Excursion:
+        """Return the first excursion of this event; without one, the first of all."""
+        for at in range(self.n_found):
+            if SIGNS[self._signs[at]] == event:
+                return self.found(at)
+        return self.found(0)
 
     def forget_level(self) -> None:
         """Learn the level again from the next rows on, as after a shift that was alarmed."""
@@ -180,7 +206,9 @@ class Lasting(KeptNumbers):
 
     def _restart(self) -> None:
         """End all excursions without counting them, and begin no other for `LONGEST` rows."""
-        self._sums, self._tops, self._opened = ([0.0] * N_SIGNS for _ in range(3))
+        self._sums = [0.0 for _ in range(N_SIGNS)]
+        self._tops = [0.0 for _ in range(N_SIGNS)]
+        self._opened = [0.0 for _ in range(N_SIGNS)]
         self._waits = LONGEST
 
     def _learn(self, away: float, before: float, error: float) -> None:
@@ -196,8 +224,8 @@ class Lasting(KeptNumbers):
 
     # The sums ------------------------------------------------------------------------------------
 
-    def _scored(self, score: float, before: float, log_allowed: float) -> list[Excursion]:
-        """Add a row's log likelihood ratios to the sums, and return those that are too high.
+    def _scored(self, score: float, before: float, log_allowed: float) -> None:
+        """Add a row's log likelihood ratios to the sums, and find those that are too high.
 
         Args:
             score: z of the row.
@@ -211,16 +239,15 @@ class Lasting(KeptNumbers):
             before = math.copysign(CLIP_SCORE, before)
         square, product = score * score, score * before
         slow, fast = SLOW * score, FAST * score
-        heights, tops = self._sums, self._tops
-        up, down, fast_up, fast_down, rhythm, quiet, noisy = heights
-        up += slow - SLOW_COST
-        down -= slow + SLOW_COST
-        fast_up += fast - FAST_COST
-        fast_down -= fast + FAST_COST
-        rhythm -= LESS_PHI * product + RHYTHM_COST * before * before
-        quiet += QUIET_GAIN - QUIET_SLOPE * square
-        noisy += NOISY_SLOPE * square - NOISY_COST
-        self._sums = sums = [
+        earlier = [*self._sums]
+        up = earlier[0] + (slow - SLOW_COST)
+        down = earlier[1] - (slow + SLOW_COST)
+        fast_up = earlier[2] + (fast - FAST_COST)
+        fast_down = earlier[3] - (fast + FAST_COST)
+        rhythm = earlier[4] - (LESS_PHI * product + RHYTHM_COST * before * before)
+        quiet = earlier[5] + (QUIET_GAIN - QUIET_SLOPE * square)
+        noisy = earlier[6] + (NOISY_SLOPE * square - NOISY_COST)
+        sums = [
             up if up > 0.0 else 0.0,
             down if down > 0.0 else 0.0,
             fast_up if fast_up > 0.0 else 0.0,
@@ -229,48 +256,48 @@ class Lasting(KeptNumbers):
             quiet if quiet > 0.0 else 0.0,
             noisy if noisy > 0.0 else 0.0,
         ]
-        self._begun, self._marks = begun, marks = [*self._begun], [*self._marks]
-        measures, has_become_usual = self._measures(), False
-        found: list[Excursion] = []
+        self._sums = sums
+        has_become_usual = False
         for sign, height in enumerate(sums):
             if height > 0.0:
-                if heights[sign] == 0.0:
-                    begun[sign], marks[sign] = self.n - 1.0, measures[sign]
-                elif height > BASE or tops[sign] > 0.0:
-                    has_become_usual |= self._follow(sign, height, log_allowed, found)
-            elif tops[sign] > 0.0:
+                if earlier[sign] == 0.0:
+                    self._begun = replaced(self._begun, sign, self.n - 1.0)
+                    self._marks = replaced(self._marks, sign, self._measure(sign))
+                elif height > BASE or self._tops[sign] > 0.0:
+                    has_become_usual = self._follow(sign, height, log_allowed) or has_become_usual
+            elif self._tops[sign] > 0.0:
                 self._end(sign)
         self._squares += square
         self._products += product
         if has_become_usual:
             self._forget()
-        return found
 
-    def _measures(self) -> tuple[float, ...]:
-        """Return for each sum the number whose change gives the size of an excursion."""
-        value = self._before + self._level
-        return value, value, value, value, self._products, self._squares, self._squares
+    def _measure(self, sign: int) -> float:
+        """Return the number whose change gives the size of an excursion of a sum."""
+        if sign < N_DRIFTS:
+            return self._before + self._level
+        return self._products if SIGNS[sign] == "rhythm" else self._squares
 
-    def _follow(self, sign: int, height: float, log_allowed: float, found: list[Excursion]) -> bool:
-        """Follow an excursion that has risen above `BASE`, and add it to `found` if it is rare.
+    def _follow(self, sign: int, height: float, log_allowed: float) -> bool:
+        """Follow an excursion that has risen above `BASE`, and note it if it is rare.
 
         Returns:
             Whether it was rare and has lasted for so long that it is usual now.
         """
         if height > self._tops[sign]:
-            self._tops = _replaced(self._tops, sign, height)
+            self._tops = replaced(self._tops, sign, height)
         n_since = self.n - 1 - int(self._begun[sign])
         is_alarmed = self._opened[sign] > 0.0
         above = ABOVE + YOUNG / self._rows
         if not is_alarmed and height > above * self._highest[sign]:
             is_alarmed = self.log_rarity(sign, height) < log_allowed
             if is_alarmed:
-                self._opened = _replaced(self._opened, sign, height)
+                self._opened = replaced(self._opened, sign, height)
         if is_alarmed:
-            found.append(self._dated(sign))
+            self._note(sign)
         if n_since >= LONGEST or height < self._tops[sign] - FALL:
             self._end(sign)
-            self._sums[sign] = 0.0
+            self._sums = replaced(self._sums, sign, 0.0)
         return is_alarmed and n_since >= LONGEST
 
     def log_rarity(self, sign: int, height: float) -> float:
@@ -278,42 +305,40 @@ class Lasting(KeptNumbers):
         count, total = self._counts[sign], self._heights[sign]
         return math.log(count / self._rows) - count * math.log1p((height - BASE) / total)
 
-    def _dated(self, sign: int) -> Excursion:
-        """Return an excursion with its beginning, and its size up to the row before this one.
+    def _note(self, sign: int) -> None:
+        """Note an excursion with its beginning, and its size up to the row before this one.
 
         The higher one of the slow and the fast sum of a drift dates it.
         """
-        event, of = SIGNS[sign], sign
-        if event == "drift" and self._sums[(sign + 2) % N_DRIFTS] > self._sums[sign]:
+        of = sign
+        if sign < N_DRIFTS and self._sums[(sign + 2) % N_DRIFTS] > self._sums[sign]:
             of = (sign + 2) % N_DRIFTS
         n_since = self.n - 1 - int(self._begun[of])
-        change = self._measures()[of] - self._marks[of]
-        if event == "drift":
-            return Excursion(sign, n_since, change)
-        change /= max(n_since, 1)
-        return Excursion(sign, n_since, change if event == "rhythm" else math.sqrt(change))
+        size = self._measure(of) - self._marks[of]
+        if sign >= N_DRIFTS:
+            size /= max(n_since, 1)
+            if SIGNS[sign] != "rhythm":
+                size = math.sqrt(size)
+        at = self.n_found
+        self._signs = replaced(self._signs, at, sign)
+        self._n_since = replaced(self._n_since, at, n_since)
+        self._sizes = replaced(self._sizes, at, size)
+        self.n_found = at + 1
 
     def _end(self, sign: int) -> None:
         """End an excursion that has risen above `BASE`, and learn from it."""
         top, alarmed, count = self._tops[sign], self._opened[sign], self._counts[sign] + 1.0
         if alarmed > 0.0:
             top = min(top, CLIP_ALARMED * alarmed)
-            self._opened = _replaced(self._opened, sign, 0.0)
+            self._opened = replaced(self._opened, sign, 0.0)
         total = self._heights[sign]
         above = min(top - BASE, CLIP_HEIGHT * total / count)
-        self._tops = _replaced(self._tops, sign, 0.0)
-        self._counts = _replaced(self._counts, sign, count)
-        self._heights = _replaced(self._heights, sign, total + above)
-        self._highest = _replaced(self._highest, sign, max(self._highest[sign], top))
+        self._tops = replaced(self._tops, sign, 0.0)
+        self._counts = replaced(self._counts, sign, count)
+        self._heights = replaced(self._heights, sign, total + above)
+        self._highest = replaced(self._highest, sign, max(self._highest[sign], top))
         if self._rows > MOST_ROWS:
             self._rows *= 0.5
             self._counts = [max(0.5 * n, N_PRIOR) for n in self._counts]
             self._heights = [max(0.5 * h, N_PRIOR * FIRST_MEAN) for h in self._heights]
             self._highest = [FADING * height for height in self._highest]
-
-
-def _replaced(numbers: list[float], at: int, number: float) -> list[float]:
-    """Return a copy of a list with another number at one place; copies of a sensor share lists."""
-    copied = [*numbers]
-    copied[at] = number
-    return copied

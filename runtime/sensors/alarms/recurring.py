@@ -12,7 +12,7 @@ with their slots. A slot's phase is its place in the cycle, which is a day or th
 
 from __future__ import annotations
 
-from edgefold.runtime.kept_arrays import KeptNumbers
+from edgefold.runtime.kept_numbers import KeptNumbers, filled, replaced
 from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
 
 N_JUMPS = 96
@@ -27,6 +27,8 @@ NEAR, SETTLING = 1, 5
 may still be wrong because of it."""
 N_SOON, N_SOON_CYCLES, N_EVER, N_CYCLES = 3, 7, 5, 21
 """A jump is expected after 3 in the last 7 cycles, or 5 in the last 21."""
+SOON = (2 << N_SOON_CYCLES) - 2
+"""The bits of the last 7 cycles, which begin with bit 1."""
 LARGER = 1.25
 """How much larger than the largest jump at its phase an error may be that it explains."""
 WEEK, N_DUE = 7, 6
@@ -38,6 +40,11 @@ N_KEPT, MOST_MISSED = 4, 0.2
 those due may have failed."""
 FADING = 0.99
 NOWHEN, LARGEST = -1, 1e100
+EARLIEST, LATEST = -(1 << 62), 1 << 62
+"""Slots before and after all others."""
+N_LATE = 2 * NEAR + SETTLING + NEAR + 1
+"""By how many slots the newest row may be late after a jump one or more cycles before; the earliest
+one is `2 * NEAR` slots before."""
 
 
 class Recurring(KeptNumbers):
@@ -48,19 +55,27 @@ class Recurring(KeptNumbers):
         *("_n_came", "_n_missed", "_at", "_jumps", "_sizes"),
     )
 
-    def __init__(self) -> None:
-        self._cycle, self._slot = 0, NOWHEN
-        self._value, self._usual, self._bound = 0.0, 0.0, LEAST_JUMP
-        # The slots of the newest row after a gap, and of the newest jump that was due.
-        self._gap, self._judged = NOWHEN, NOWHEN
-        self._n_came, self._n_missed = 0.0, 0.0  # jumps that were due, and came or did not
-        # Jumps, 2 * slot + 1 upwards and 2 * slot downwards, in a ring; `_at` is the oldest.
-        self._at, self._jumps, self._sizes = 0, [NOWHEN] * N_JUMPS, [0.0] * N_JUMPS
-        self.restored()
+    _cycle: int = 0
+    _slot: int = NOWHEN
+    _value: float = 0.0
+    _usual: float = 0.0
+    _bound: float = LEAST_JUMP
+    # The slots of the newest row after a gap, and of the newest jump that was due.
+    _gap: int = NOWHEN
+    _judged: int = NOWHEN
+    # The jumps that were due, and came or did not.
+    _n_came: float = 0.0
+    _n_missed: float = 0.0
+    # Jumps, 2 * slot + 1 upwards and 2 * slot downwards, in a ring; `_at` is the oldest.
+    _at: int = 0
+    _jumps: list[int] = filled(NOWHEN, N_JUMPS)
+    _sizes: list[float] = filled(0.0, N_JUMPS)
+    # The next slot that is a day or a week after a jump, or one before it: spares a search per row.
+    _next: int = EARLIEST
 
     def restored(self) -> None:
-        """Compute the set of jumps again."""
-        self._known = frozenset(self._jumps)
+        """Let the next row search for `_next`."""
+        self._next = EARLIEST
 
     def see(self, value: float, n_missing: int, place: SlotPlace, is_stuck: bool) -> bool:
         """Learn a row, and return whether a jump that was due has not come.
@@ -73,23 +88,37 @@ class Recurring(KeptNumbers):
         """
         cycle, slot = place.cycle, place.slot
         if cycle != self._cycle or slot < self._slot:
-            fresh = Recurring()
-            self.__dict__.update(fresh.__dict__)
-            self._cycle = cycle
-        if not cycle:
+            self._forget(cycle)
+        if cycle == 0:
             return False
-        follows = self._slot != NOWHEN and not n_missing
+        follows = self._slot != NOWHEN and n_missing == 0
         change = value - self._value
         self._slot, self._value = slot, value
         if not follows or is_stuck:
             self._gap = slot
             return False
         self._learn(slot, change)
-        then, jumps = slot - NEAR_DUE - 1, self._known
+        then = slot - NEAR_DUE - 1
+        if then > self._next:
+            self._find_next(then)
+        if then < self._next:
+            return False
         day, week = 2 * (then - cycle), 2 * (then - WEEK * cycle)
-        if (day in jumps or week in jumps) and self._is_absent(then, 0):
+        if (day in self._jumps or week in self._jumps) and self._is_absent(then, 0):
             return True
-        return (day + 1 in jumps or week + 1 in jumps) and self._is_absent(then, 1)
+        is_upwards = day + 1 in self._jumps or week + 1 in self._jumps
+        return is_upwards and self._is_absent(then, 1)
+
+    def _forget(self, cycle: int) -> None:
+        """Begin again, with another cycle or because times have gone back."""
+        self._cycle, self._slot = cycle, NOWHEN
+        self._value, self._usual, self._bound = 0.0, 0.0, LEAST_JUMP
+        self._gap, self._judged = NOWHEN, NOWHEN
+        self._n_came, self._n_missed = 0.0, 0.0
+        self._at = 0
+        self._jumps = [NOWHEN for _ in range(N_JUMPS)]
+        self._sizes = [0.0 for _ in range(N_JUMPS)]
+        self._next = EARLIEST
 
     def _learn(self, slot: int, change: float) -> None:
         """Keep a row's change from the row before if it is a jump, and learn the usual change."""
@@ -100,32 +129,38 @@ class Recurring(KeptNumbers):
             return
         if size > bound * usual:
             self._bound = HIGHER * bound
-            self._keep(2 * slot + (change > 0.0), size)
+            self._keep(2 * slot + 1 if change > 0.0 else 2 * slot, size)
         self._usual = usual + CHANGE_RATE * (min(size, CLIP * usual) - usual)
 
     def _keep(self, jump: int, size: float) -> None:
-        jumps, sizes = [*self._jumps], [*self._sizes]
-        jumps[self._at], sizes[self._at] = jump, size
-        self._jumps, self._sizes, self._at = jumps, sizes, (self._at + 1) % N_JUMPS
-        self.restored()
+        self._jumps = replaced(self._jumps, self._at, jump)
+        self._sizes = replaced(self._sizes, self._at, size)
+        self._at = (self._at + 1) % N_JUMPS
+        self._next = min(self._next, (jump >> 1) + self._cycle)
+
+    def _find_next(self, slot: int) -> None:
+        """Find the next slot, this one or later, that is a day or a week after a jump."""
+        day, week, found = self._cycle, WEEK * self._cycle, LATEST
+        for jump in self._jumps:
+            at = jump >> 1
+            if slot <= at + day < found:
+                found = at + day
+            elif slot <= at + week < found:
+                found = at + week
+        self._next = found
 
     def _came(self, slot: int, up: int) -> bool:
         """Return whether a jump upwards or downwards came at about a slot."""
-        jumps = self._known
-        return any(2 * (slot + d) + up in jumps for d in range(-NEAR_DUE, NEAR_DUE + 1))
+        first, last = 2 * (slot - NEAR_DUE), 2 * (slot + NEAR_DUE) + 1
+        for jump in self._jumps:  # noqa: SIM110  # C has no any()
+            if first <= jump <= last and jump & 1 == up:
+                return True
+        return False
 
     def _is_absent(self, then: int, up: int) -> bool:
         """Return whether a jump that hardly ever fails was due at slot `then` and did not come."""
-        cycle = self._cycle
         is_seen = self._gap < then - NEAR_DUE
-        if not is_seen or then <= self._judged + 2 * NEAR_DUE:
-            return False
-        if not self._came(then - WEEK * cycle, up):
-            return False
-        is_due = self._came(then - 2 * WEEK * cycle, up) or (
-            sum(self._came(then - n * cycle, up) for n in range(1, WEEK + 1)) >= N_DUE
-        )
-        if not is_due:
+        if not is_seen or then <= self._judged + 2 * NEAR_DUE or not self._is_due(then, up):
             return False
         self._judged = then
         n_came, n_missed = FADING * self._n_came, FADING * self._n_missed
@@ -135,6 +170,19 @@ class Recurring(KeptNumbers):
         self._n_came, self._n_missed = n_came, n_missed + 1.0
         return n_came >= N_KEPT and n_missed + 1.0 <= MOST_MISSED * (n_came + 1.0)
 
+    def _is_due(self, then: int, up: int) -> bool:
+        """Return whether a jump was due at slot `then`: by the day of the week, or on most days."""
+        cycle = self._cycle
+        if not self._came(then - WEEK * cycle, up):
+            return False
+        if self._came(then - 2 * WEEK * cycle, up):
+            return True
+        n_came = 0
+        for n in range(1, WEEK + 1):
+            if self._came(then - n * cycle, up):
+                n_came += 1
+        return n_came >= N_DUE
+
     def explains(self, error: float) -> bool:
         """Return whether a jump that is expected at about the newest row explains an error.
 
@@ -142,9 +190,12 @@ class Recurring(KeptNumbers):
             error: |value - median| of the newest row.
         """
         cycle, slot = self._cycle, self._slot
-        if not cycle:
+        if cycle == 0:
             return False
-        near = list[tuple[int, int, int, float]]()
+        n_near, largest = 0, 0.0
+        # For downward and then for upward jumps, for each slot that the newest row may be late: the
+        # cycles in which a jump came, one bit each.
+        cycles = [0 for _ in range(2 * N_LATE)]
         for jump, size in zip(self._jumps, self._sizes, strict=True):
             ago = slot - (jump >> 1)
             n_cycles = (ago + NEAR) // cycle if jump != NOWHEN else 0
@@ -152,13 +203,27 @@ class Recurring(KeptNumbers):
             if late > cycle // 2:
                 n_cycles, late = n_cycles + 1, late - cycle
             if 1 <= n_cycles <= N_CYCLES and -2 * NEAR <= late <= SETTLING + NEAR:
-                near.append((jump & 1, late, n_cycles, size))
-        if len(near) < N_SOON or error > LARGER * max(size for *_, size in near):
+                n_near += 1
+                largest = max(largest, size)
+                at = (jump & 1) * N_LATE + late + 2 * NEAR
+                cycles[at] = cycles[at] | 1 << n_cycles
+        if n_near < N_SOON or error > LARGER * largest:
             return False
-        for up in (0, 1):
-            for center in range(-NEAR, SETTLING + 1):
-                cycles = {n for u, late, n, _ in near if u == up and abs(late - center) <= NEAR}
-                n_soon = sum(n <= N_SOON_CYCLES for n in cycles)
-                if n_soon >= N_SOON or len(cycles) >= N_EVER:
+        for up in range(2):
+            for center in range(NEAR, N_LATE - NEAR):
+                first = up * N_LATE + center - NEAR
+                came = 0
+                for at in range(first, first + 2 * NEAR + 1):
+                    came = came | cycles[at]
+                if _n_bits(came & SOON) >= N_SOON or _n_bits(came) >= N_EVER:
                     return True
         return False
+
+
+def _n_bits(number: int) -> int:
+    """Return how many bits of a number are 1."""
+    n = 0
+    while number > 0:
+        number = number & (number - 1)
+        n += 1
+    return n

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from edgefold.runtime.kept_arrays import KeptNumbers
+from edgefold.runtime.kept_numbers import KeptNumbers, filled
 
 N_CLASSES = 12
 ENDS = (0.5, 0.45, 0.4, 0.3, 0.22, 0.15, 0.1, 0.06, 0.03, 0.015, 0.008, 0.004)
@@ -40,22 +40,25 @@ class Runs(KeptNumbers):
 
     KEPT = ("rows", "begun", "length", "log_rarity", "_tried", "_ended")
 
-    def __init__(self) -> None:
-        self.rows, self.begun = FIRST_ROWS, FIRST_BEGUN
-        self.length, self.log_rarity = 0, 0.0
-        self._tried, self._ended = [0.0] * N_CLASSES, [0.0] * N_CLASSES
-        self.restored()
+    rows: float = FIRST_ROWS
+    begun: float = FIRST_BEGUN
+    length: int = 0
+    log_rarity: float = 0.0
+    _tried: list[float] = filled(0.0, N_CLASSES)
+    _ended: list[float] = filled(0.0, N_CLASSES)
+    _logs: list[float] = filled(0.0, N_CLASSES)
 
     def restored(self) -> None:
         """Compute again, from changed counts, the chance that a run goes on for one more row.
 
         The logarithms of these chances, one for each class of lengths (`class_of`), are stored.
         """
-        chance, logs = 0.0, []
-        for index, least in enumerate(ENDS):
-            guess = N_GUESSED * max(least, INHERITED * chance)
+        chance = 0.0
+        logs = [*self._logs]
+        for index in range(N_CLASSES):
+            guess = N_GUESSED * max(ENDS[index], INHERITED * chance)
             chance = (self._ended[index] + guess) / (self._tried[index] + N_GUESSED)
-            logs.append(math.log(max(1.0 - chance, LEAST_CHANCE)))
+            logs[index] = math.log(max(1.0 - chance, LEAST_CHANCE))
         self._logs = logs
 
     def longer(self) -> float:
@@ -78,7 +81,8 @@ class Runs(KeptNumbers):
             self._forget()
         self.begun = max(self.begun + weight, FIRST_BEGUN)
         last = class_of(length)
-        tried, ended, start = [*self._tried], [*self._ended], 1
+        tried, ended = [*self._tried], [*self._ended]
+        start = 1
         for index in range(last + 1):
             end = length if index == last else 1 << index
             tried[index] = max(tried[index] + weight * (end - start + 1), 0.0)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from edgefold.runtime.kept_arrays import KeptNumbers
+from edgefold.runtime.kept_numbers import KeptNumbers
 
 SHARE = 0.02
 """The share of numbers that exceed the level."""
@@ -48,7 +48,6 @@ CLIP = 6.0
 N_LEVEL = 150.0
 """The number of first numbers that move only the level, not the laws."""
 LARGEST_RATIO, LARGEST_LEARNED = 1e3, 30.0
-STATE = ("level", "mean", "recent", "n", "share", "n_excesses", "m0", "m1", "m2", "w0", "w1", "w2")
 
 
 class Tail(KeptNumbers):
@@ -57,13 +56,23 @@ class Tail(KeptNumbers):
     The level is learned as the number that one number in 50 exceeds; zeros do not move it.
     """
 
-    KEPT = STATE
+    KEPT = (
+        *("level", "mean", "recent", "n", "share", "n_excesses"),
+        *("m0", "m1", "m2", "w0", "w1", "w2"),
+    )
 
-    def __init__(self) -> None:
-        self.level, self.mean, self.recent, self.n, self.share = 0.0, 0.0, 0.0, 0.0, SHARE
-        self.n_excesses = N_EXCESSES_PRIOR
-        self.m0, self.m1, self.m2 = MEANS
-        self.w0, self.w1, self.w2 = WEIGHTS
+    level: float = 0.0
+    mean: float = 0.0
+    recent: float = 0.0
+    n: float = 0.0
+    share: float = SHARE
+    n_excesses: float = N_EXCESSES_PRIOR
+    m0: float = MEANS[0]
+    m1: float = MEANS[1]
+    m2: float = MEANS[2]
+    w0: float = WEIGHTS[0]
+    w1: float = WEIGHTS[1]
+    w2: float = WEIGHTS[2]
 
     def see(self, number: float) -> float:
         """Estimate the probability that a number is as large as this one, then learn the number.
@@ -105,7 +114,7 @@ class Tail(KeptNumbers):
         g0, g1, g2 = far, ratio - 1.0, 0.5 * (ratio * ratio - 1.0)
         m0, m1, m2 = self.m0, self.m1, self.m2
         most = max(self.w0, self.w1, self.w2)
-        w0, w1, w2 = (math.exp(w - most) for w in (self.w0, self.w1, self.w2))
+        w0, w1, w2 = math.exp(self.w0 - most), math.exp(self.w1 - most), math.exp(self.w2 - most)
         beyond = w0 * math.exp(-g0 / m0) + w1 * math.exp(-g1 / m1) + w2 * math.exp(-g2 / m2)
         beyond /= w0 + w1 + w2
         if self.n > N_LEVEL:

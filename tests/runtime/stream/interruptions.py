@@ -35,6 +35,7 @@ MODULES = (
         "stream.named_states",
     ),
     *("sensors.sensors", "sensors.engine", "sensors.slots_ahead", "sensors.score_counts"),
+    *("sensors.sensor_scores", "sensors.joined_path", "sensors.clock.season_search"),
     *("sensors.forecasts", "sensors.time_parsing", "sensors.clock.row_clock", "kept_arrays"),
     *("sensors.clock.slot_clock", "sensors.clock.seasons", "sensors.clock.row_slots"),
     *("sensors.clock.notes", "sensors.alarms.alarms", "kept_numbers"),

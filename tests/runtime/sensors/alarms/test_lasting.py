@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from edgefold.runtime.arrays import FloatArray
-from edgefold.runtime.sensors.alarms.alarms import AlarmVerdict, Watch
+from edgefold.runtime.sensors.alarms.alarms import Watch
 from edgefold.runtime.sensors.alarms.lasting import LONGEST, N_FIRST, Excursion, Lasting
 from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
+from edgefold.runtime.sensors.alarms.verdict import AlarmVerdict
 
 N_HEALTHY, RATE = 3000, 1e-4
-LEVELS = (-1.645, -1.282, -0.674, 0.0, 0.674, 1.282, 1.645)
 
 
 def autoregression(e: FloatArray, phi: float = 0.8, before: float = 0.0) -> FloatArray:
@@ -33,7 +33,20 @@ def drawn(law: str, n: int, seed: int) -> FloatArray:
 def follow(
     lasting: Lasting, values: Iterable[float], allowed: float = RATE
 ) -> list[list[Excursion]]:
-    return [lasting.see(float(value), 0.0, 0, 0, math.log(allowed)) for value in values]
+    return [see(lasting, float(value), allowed=allowed) for value in values]
+
+
+def see(
+    lasting: Lasting,
+    value: float,
+    usual: float = 0.0,
+    season: int = 0,
+    n_missing: int = 0,
+    allowed: float = RATE,
+) -> list[Excursion]:
+    """The excursions that are too high at the next row."""
+    n_found = lasting.see(value, usual, season, n_missing, math.log(allowed))
+    return [lasting.found(at) for at in range(n_found)]
 
 
 def openings(found: list[list[Excursion]]) -> int:
@@ -122,7 +135,7 @@ def test_a_season_and_missing_rows_are_no_fault() -> None:
     values = course + autoregression(drawn("normal", N_HEALTHY, 3))
     random = np.random.default_rng(4)
     found = [
-        lasting.see(value, usual, season, int(random.random() < 0.1), math.log(RATE))
+        see(lasting, value, usual, season, int(random.random() < 0.1))
         for value, usual in zip(values.tolist(), course.tolist(), strict=True)
     ]
     assert openings(found) < 2 * 7 * RATE * N_HEALTHY
@@ -149,7 +162,7 @@ def test_numbers_beyond_all_measure_do_not_stop_it() -> None:
 def watch_values(watch: Watch, values: Iterable[float]) -> list[AlarmVerdict]:
     """Verdicts on values whose forecasts know nothing: so only what lasts can be found."""
     return [
-        watch.see(float(value), 0.9, [value + z for z in LEVELS], -1.0, 0, math.nan, SlotPlace())
+        watch.see(float(value), 0.9, float(value), -1.0, 0, math.nan, SlotPlace())
         for value in values
     ]
 
