@@ -19,7 +19,7 @@ from edgefold.runtime.loop.arrival import RowAdapter
 from edgefold.runtime.loop.record import DAMAGE, RECORD
 from edgefold.runtime.loop.watcher import RowView
 from edgefold.runtime.predictions import SensorForecast
-from edgefold.runtime.predictions.sensor_forecast import band_names
+from edgefold.runtime.predictions.sensor_forecast import band_names, place_of_level
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
@@ -126,8 +126,7 @@ class SensorColumns:
         self.names = [*band_names(kind.levels), "log_density", "p_value", "alarm", "event"]
         self._no_forecast = "," * (len(self.names) - 2)
         self._low, self._lower, self._upper, self._high = (
-            min(range(len(kind.levels)), key=lambda at: abs(kind.levels[at] - level))
-            for level in (0.05, 0.25, 0.75, 0.95)
+            place_of_level(kind.levels, level) for level in (0.05, 0.25, 0.75, 0.95)
         )
 
     def text(self, scored: ScoredRow) -> str:

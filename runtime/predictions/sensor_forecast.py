@@ -27,6 +27,11 @@ def band_names(levels: Sequence[float] = SENSOR_LEVELS) -> tuple[str, ...]:
     return ("mean", *level_names(levels))
 
 
+def place_of_level(levels: Sequence[float], level: float) -> int:
+    """Return the place of the level that is nearest to another one."""
+    return min(range(len(levels)), key=lambda place: abs(levels[place] - level))
+
+
 def usual_of(tensors: Mapping[str, Any]) -> float:
     """Return the number in the tensor `usual` of one stream; NaN if the model gives none."""
     return float(tensors["usual"].item()) if "usual" in tensors else math.nan

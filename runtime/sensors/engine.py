@@ -17,14 +17,13 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.kept_arrays import as_part, part_of, require_same
 from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import (
-    FIRST_SLOTS,
-    FIRST_VALUES,
-    is_scored,
+    place_of_level,
     usual_of,
 )
 from edgefold.runtime.sensors.alarms.alarms import RATE, Watch
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.score_counts import ScoreCounts
+from edgefold.runtime.sensors.sensor_scores import SensorScores, has_forecast
 
 if TYPE_CHECKING:
     from edgefold.runtime.sensors.slots_ahead import SlotsAhead
@@ -85,8 +84,7 @@ class _Changed(NamedTuple):
     """Holds what the attributes of a `SensorEngine` become by a row."""
 
     feed: SensorFeed
-    watch: Watch
-    scores: ScoreCounts
+    scores: SensorScores
     ahead: SlotsAhead | None
 
 
@@ -100,20 +98,19 @@ class SensorEngine:
 
     Attributes:
         feed: The sensor's clock and season.
-        scores: Counts and sums that say how good the forecasts were.
         ahead: The forecasts of later slots, or None.
     """
 
     def __init__(self, kind: SensorForecast, rate: float = RATE, ahead: SlotsAhead | None = None):
         self.rate, self.ahead = rate, ahead
-        self.feed, self.scores = SensorFeed(kind.longest_season), ScoreCounts()
-        self._watch = Watch(rate)
+        self.feed, self._scores = SensorFeed(kind.longest_season), SensorScores()
         self._changed: _Changed | None = None  # what the row in work makes of these
-        levels = kind.levels
-        self._low, self._middle, self._high = (
-            min(range(len(levels)), key=lambda place: abs(levels[place] - level))
-            for level in (0.05, 0.5, 0.95)
-        )
+        self._scores.begin(rate, *(place_of_level(kind.levels, p) for p in (0.05, 0.5, 0.95)))
+
+    @property
+    def scores(self) -> ScoreCounts:
+        """Return counts and sums that say how good the forecasts were."""
+        return self._scores.counts
 
     def step(
         self,
@@ -146,7 +143,7 @@ class SensorEngine:
         def prepare(slot: int, prediction: Prediction) -> None:
             n_points = states.stream.n_points + 1  # with this slot, which is learned next
             if slot == len(x) - 1:
-                is_usual = n_points > FIRST_SLOTS and n_values >= FIRST_VALUES
+                is_usual = has_forecast(n_points, n_values)
                 scored.append(self._score(time, value, prediction, int(x[-1, 2]), is_usual, ahead))
                 if ahead is not None:
                     ahead.keep(prediction, value, int(x[-1, 2]), len(x))
@@ -176,32 +173,30 @@ class SensorEngine:
         n_missing, tensors = self.feed.n_missing, prediction.tensors
         quantiles = tensors["quantiles"].ravel().tolist()
         log_density, p_value = tensors["log_density"].item(), tensors["p_value"].item()
-        watch, scores = self._watch.copy(), self.scores.copy()
-        usual, place = usual_of(tensors), self.feed.place
-        middle = quantiles[self._middle]
-        verdict = watch.see(value, p_value, middle, log_density, n_missing, usual, place)
-        is_known = is_usual
-        if value == value:
-            is_known = is_scored(log_density, p_value)
-            if is_known:
-                low, middle, high = (quantiles[at] for at in (self._low, self._middle, self._high))
-                scores.forecast(value, low, middle, high)
-            scores.row(value, n_missing, verdict.alarm)
-        self._changed = _Changed(self.feed.prepared(), watch, scores, ahead)
+        scores, usual, place = self._scores.copy(), usual_of(tensors), self.feed.place
+        scored = log_density, p_value, usual, n_missing, place, is_usual
+        verdict = scores.score(value, quantiles, *scored)
+        self._changed = _Changed(self.feed.prepared(), scores, ahead)
+        mean = tensors["mean"].item()
         return ScoredRow(
-            *(time, value, is_known, tensors["mean"].item(), quantiles, log_density, p_value),
-            *(n_missing, season, *verdict),
+            *(time, value, scores.is_known, mean, quantiles, log_density, p_value),
+            n_missing=n_missing,
+            season=season,
+            alarm=verdict.alarm,
+            event=verdict.event,
+            n_since=verdict.n_since,
+            size=verdict.size,
         )
 
     def finish(self) -> None:
         """Make the changes of the row that the model has learned; a second call changes nothing."""
         assert self._changed is not None
-        feed, self._watch, self.scores, self.ahead = self._changed
+        feed, self._scores, self.ahead = self._changed
         self.feed.take(feed)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep; their names and shapes never change."""
-        watch = as_part(self._watch.arrays(), WATCH)
+        watch = as_part(self._scores.watch.arrays(), WATCH)
         return {**self.feed.arrays(), "tally": self.scores.to_array(), **watch}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
@@ -212,8 +207,8 @@ class SensorEngine:
         """
         arrays = converted(arrays)
         require_same(arrays, self.arrays())
-        scores = ScoreCounts.from_array(arrays["tally"])
-        watch = Watch(self.rate)
-        watch.load(part_of(arrays, WATCH))
+        scores = self._scores.copy()
+        scores.counts = ScoreCounts.from_array(arrays["tally"])
+        scores.watch.load(part_of(arrays, WATCH))
         self.feed.load(arrays)
-        self.scores, self._watch = scores, watch
+        self._scores = scores

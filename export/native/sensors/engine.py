@@ -18,7 +18,11 @@ from edgefold.export.native.interface.template import filled, fixed
 from edgefold.export.typed_python.kinds import struct_name
 from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
 from edgefold.runtime.bundle.manifest import Manifest
-from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import (
+    SENSOR_LEVELS,
+    SensorForecast,
+    place_of_level,
+)
 from edgefold.runtime.sensors.alarms.alarms import Watch
 from edgefold.runtime.sensors.alarms.lasting import Lasting
 from edgefold.runtime.sensors.alarms.recurring import Recurring
@@ -132,7 +136,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
     )
     rules = program.text(ENTRIES, {of: None for _, _, each in KEPT for of in each})
     places = {
-        word: min(range(len(kind.levels)), key=lambda at: abs(kind.levels[at] - level))
+        word: place_of_level(kind.levels, level)
         for word, level in (("at_low", 0.05), ("at_middle", 0.5), ("at_high", 0.95))
     }
     group = struct.group_of["further_shape"]
@@ -172,7 +176,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
 def _kept_words(kind: SensorForecast) -> dict[str, Any]:
     """Return the C of what a snapshot keeps beside the model's state, by its words."""
     n_ahead, n_levels = len(kind.horizons) + 1, len(kind.levels)
-    shapes = {name: (sum(map(kept_size, of)),) for name, _, of in KEPT}
+    shapes: dict[str, tuple[int, ...]] = {name: (sum(map(kept_size, of)),) for name, _, of in KEPT}
     shapes |= {
         "watch_tails": (len(TAILS), kept_size(Tail)),
         "season": (8,),

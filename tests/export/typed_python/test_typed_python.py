@@ -135,7 +135,7 @@ class Holder(KeptNumbers):
     """A rule that is changed by a method and read beside it."""
 
     number: float = 0.0
-    numbers: list[float] = filled(0.0, 3)
+    items: list[float] = filled(0.0, 3)
 
     def grow(self) -> float:
         """Change the field, and return it."""
@@ -149,8 +149,8 @@ class Holder(KeptNumbers):
     def replace_within_loop(self) -> float:
         """Replace the list of a loop."""
         total = 0.0
-        for number in self.numbers:
-            self.numbers = [1.0, 2.0, 3.0]
+        for number in self.items:
+            self.items = [1.0, 2.0, 3.0]
             total += number
         return total
 

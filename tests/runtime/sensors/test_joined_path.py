@@ -59,10 +59,10 @@ def test_a_shape_is_the_seasons_as_far_as_they_weigh() -> None:
     def shape(season: int, *weights: float) -> list[float]:
         return shapes(joined(day, 96, season, weights), range(1, 24))
 
-    float32 = {"abs": 1e-6}  # 5 times the spacing of float32, in which values and weights are kept
-    assert shape(24, 0.0, 0.2, 0.1, 0.1) == pytest.approx(day[:23], **float32)
+    float32 = 1e-6  # 5 times the spacing of float32, in which values and weights are kept
+    assert shape(24, 0.0, 0.2, 0.1, 0.1) == pytest.approx(day[:23], abs=float32)
     # Persistence counts less and less from the last horizon on, 4, to a whole season ahead.
-    assert shape(24, 0.25, 0.2, 0.1, 0.1)[:4] == pytest.approx(0.75 * day[:4], **float32)
+    assert shape(24, 0.25, 0.2, 0.1, 0.1)[:4] == pytest.approx(0.75 * day[:4], abs=float32)
     assert set(shape(24, 1.0, 0.0, 0.0, 0.0)) | set(shape(0, 0.0, 1.0, 0.0, 0.0)) == {0.0}
 
 
