@@ -54,6 +54,10 @@ OUTER = 0.005
 BOUND = 4.0
 """The size at which white values (without the part that the value before predicts) are clipped, in
 multiples of their mean size."""
+TIE = 4e-6
+"""The difference between two scores up to which they count as equal, so that the shorter season is
+taken: about the rounding of float32. Without it, rounding decides between values that repeat
+exactly after several lags."""
 N_ASKED = 3
 NO_REALS = np.zeros(0)
 NO_VALUES = np.zeros(0, np.float32)
@@ -291,14 +295,14 @@ class SeasonSearch(KeptNumbers):
         least, length, top = SHORTER * highest, 0, 0.0
         for lag in range(self.n_lags):
             if -score[lag] >= least:
-                if -score[lag] > top:
+                if -score[lag] > top + TIE:
                     length, top = lag, float(-score[lag])
             elif length:
                 break
         self._sharpen(length)
         sharpest = -1.0
         for lag in range(self._low_near(length), self._high_near(length) + 1):
-            if -score[lag] >= least and self._level[lag] > sharpest:
+            if -score[lag] >= least and self._level[lag] > sharpest + TIE:
                 length, sharpest = lag, float(self._level[lag])
         return length
 

@@ -235,3 +235,10 @@ def test_asked_lags_have_a_score_only_where_chance_does_not_explain_it() -> None
     assert search.likely[0] == search.score_at(24) > 0.5 and search.likely[1:] == [0.0, 0.0]
     search.release()
     assert len(search._waves) == 0
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 / 3, 1e-7])
+def test_of_lengths_that_repeat_equally_the_shortest_is_the_season(factor: float) -> None:
+    """Rounding, which the factor changes, does not decide."""
+    day = np.random.default_rng(1).normal(size=12)
+    assert searched(np.tile(day, 30) * factor).best() == 12
