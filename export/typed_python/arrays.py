@@ -12,8 +12,9 @@ import ast
 from typing import Any
 
 from edgefold.export.typed_python.errors import refused
-from edgefold.export.typed_python.expressions import COMPARISONS, OPERATORS, Expressions, Value
+from edgefold.export.typed_python.expressions import Expressions
 from edgefold.export.typed_python.kinds import FLOAT, INT
+from edgefold.export.typed_python.values import COMPARISONS, OPERATORS, Expression
 
 ELEMENTWISE = {
     "minimum": "edgefold_real_least", "maximum": "edgefold_real_most",
@@ -92,7 +93,7 @@ class ArrayLoops:
         n = f"{upper.within(12)} - {lower.within(13)}"
         return f"{of.text}[{lower.within(12)} + {index}]", n
 
-    def _whole(self, node: ast.expr) -> Value:
+    def _whole(self, node: ast.expr) -> Expression:
         value = self._expressions.value(node)
         if value.kind != INT:
             raise refused(node, self._expressions.function, "a slice has ints as its ends")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import FunctionType
-from typing import Any, Protocol, get_type_hints
+from typing import Any
 
 from edgefold.export.typed_python.effects import changes_fields
 from edgefold.export.typed_python.errors import SubsetError, refused
@@ -16,84 +15,32 @@ from edgefold.export.typed_python.kinds import (
     BOOL,
     FLOAT,
     INT,
-    NOTHING,
     SINGLE,
     WORD,
     Kind,
     c_name,
-    field_name,
     fields_of,
     kind_of_constant,
-    kind_of_hint,
     struct_name,
 )
-
-OPERATORS = {
-    ast.Add: ("+", 12), ast.Sub: ("-", 12), ast.Mult: ("*", 13), ast.Div: ("/", 13),
-    ast.LShift: ("<<", 11), ast.RShift: (">>", 11), ast.BitAnd: ("&", 8), ast.BitOr: ("|", 6),
-    ast.FloorDiv: ("", 0), ast.Mod: ("", 0),
-}  # fmt: skip
-"""Maps operators to those of C and their ranks: a higher one binds more tightly."""
-COMPARISONS = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-OF_BITS = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr)
-CHOICE, OR, AND, SAME, ORDER, UNARY, CALL = 3, 4, 5, 9, 10, 14, 16
-MATH = {
-    math.log: "log", math.log1p: "log1p", math.exp: "exp", math.sqrt: "sqrt",
-    math.copysign: "copysign", math.fmod: "fmod",
-}  # fmt: skip
-MATH_TESTS = {math.isfinite: "isfinite", math.isnan: "isnan", math.isinf: "isinf"}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Holds an expression in C.
-
-    Attributes:
-        text: The C; of a rule, a pointer to its struct.
-        kind: Its type.
-        rank: How tightly its outermost operator binds.
-    """
-
-    text: str
-    kind: Kind
-    rank: int = CALL
-
-    def within(self, rank: int) -> str:
-        """Return the text for an operator of a rank, in parentheses where it needs them."""
-        return self.text if self.rank >= rank else f"({self.text})"
-
-    @property
-    def as_float(self) -> Value:
-        """Return the value as a double, for an operation that would be one of integers in C."""
-        if self.kind == FLOAT:
-            return self
-        return Value(f"(double){self.within(UNARY)}", FLOAT, UNARY)
-
-    def field(self, name: str) -> str:
-        """Return the text of a field of a struct or, through its pointer, of a rule."""
-        if self.kind.word == "tuple":
-            return f"{self.within(CALL)}.{field_name(name)}"
-        if self.text.startswith("&"):
-            return f"{self.text[1:]}.{field_name(name)}"
-        return f"{self.within(CALL)}->{field_name(name)}"
-
-
-class Program(Protocol):
-    """Collects the code that a function needs beside its own."""
-
-    def function(self, function: Callable[..., Any], of: type | None) -> str:
-        """Return the name in C of a function, or of the method of a class, and ask for its code."""
-
-    def constant(self, name: str, value: Any, module: str) -> str:
-        """Return the name in C of a constant of a module, and ask for its definition."""
-
-    def word(self, word: str) -> str:
-        """Return the name in C of a word of a `Literal` type."""
-
-    def struct(self, of: type) -> None:
-        """Ask for the definition of the struct of a class."""
+from edgefold.export.typed_python.values import (
+    AND,
+    CALL,
+    CHOICE,
+    COMPARISONS,
+    MATH,
+    MATH_TESTS,
+    OF_BITS,
+    OPERATORS,
+    OR,
+    ORDER,
+    SAME,
+    UNARY,
+    Expression,
+    NeededCode,
+    number_text,
+    signature_of,
+)
 
 
 class Expressions:
@@ -105,11 +52,11 @@ class Expressions:
         variables: The kinds of the function's variables by name, which statements add to.
     """
 
-    def __init__(self, program: Program, function: FunctionType, variables: dict[str, Kind]):
+    def __init__(self, program: NeededCode, function: FunctionType, variables: dict[str, Kind]):
         self.program, self.function, self.variables = program, function, variables
         self.globals: Mapping[str, Any] = function.__globals__
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> Expression:
         """Return an expression in C.
 
         Raises:
@@ -121,19 +68,19 @@ class Expressions:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise refused(node, self.function, "no such expression in the subset")
-        value: Value = method(node)
+        value: Expression = method(node)
         return value
 
-    def condition(self, node: ast.expr) -> Value:
+    def condition(self, node: ast.expr) -> Expression:
         """Return a truth value."""
         value = self.value(node)
         if value.kind == FLOAT:
-            return Value(f"{value.within(SAME)} != 0.0", BOOL, SAME)
+            return Expression(f"{value.within(SAME)} != 0.0", BOOL, SAME)
         if not value.kind.is_number:
             raise refused(node, self.function, "no truth value")
         return value
 
-    def number(self, node: ast.expr) -> Value:
+    def number(self, node: ast.expr) -> Expression:
         """Return a number: a float, an int or a truth value."""
         value = self.value(node)
         if value.kind not in (FLOAT, INT, BOOL):
@@ -178,7 +125,7 @@ class Expressions:
 
     # Constants -----------------------------------------------------------------------------------
 
-    def _constant(self, node: ast.expr) -> Value | None:
+    def _constant(self, node: ast.expr) -> Expression | None:
         """Return an expression of nothing but constants, computed; else None."""
         if isinstance(node, ast.Call) or self._is_variable(node):
             return None
@@ -194,38 +141,38 @@ class Expressions:
                 module = self.globals["__name__"]
                 if kind.word == "tuple":
                     return self.literal(constant)
-                return Value(self.program.constant(node.id, constant, module), kind)
+                return Expression(self.program.constant(node.id, constant, module), kind)
         return self.literal(constant)
 
     def _is_variable(self, node: ast.expr) -> bool:
         return any(isinstance(n, ast.Name) and n.id in self.variables for n in ast.walk(node))
 
-    def literal(self, constant: Any) -> Value | None:
+    def literal(self, constant: Any) -> Expression | None:
         """Return a number, a word or a NamedTuple as C; None for another object."""
         kind = kind_of_constant(constant)
         if kind is None or kind.word == "list":
             return None
         if kind == WORD:
-            return Value(self.program.word(constant), WORD)
+            return Expression(self.program.word(constant), WORD)
         if kind.word == "tuple":
             self.program.struct(kind.of)
             items = [self.literal(item) for item in constant]
             if any(item is None for item in items):
                 return None
             texts = ", ".join(item.text for item in items if item is not None)
-            return Value(f"({kind.c}){{{texts}}}", kind)
+            return Expression(f"({kind.c}){{{texts}}}", kind)
         text = number_text(constant)
-        return Value(text, kind, UNARY if text.startswith("-") else CALL)
+        return Expression(text, kind, UNARY if text.startswith("-") else CALL)
 
     # Names and places ----------------------------------------------------------------------------
 
-    def _name(self, node: ast.Name) -> Value:
+    def _name(self, node: ast.Name) -> Expression:
         kind = self.variables.get(node.id)
         if kind is None:
             raise refused(node, self.function, "no variable or constant of the subset")
-        return Value(c_name(node.id), kind)
+        return Expression(c_name(node.id), kind)
 
-    def _attribute(self, node: ast.Attribute) -> Value:
+    def _attribute(self, node: ast.Attribute) -> Expression:
         of = self.value(node.value)
         if of.kind.word not in ("rule", "tuple"):
             raise refused(node, self.function, f"a {of.kind.word} has no fields")
@@ -234,45 +181,47 @@ class Expressions:
         if node.attr in fields:
             kind, text = fields[node.attr], of.field(node.attr)
             if kind.word == "rule":
-                return Value(f"&{text}", kind, UNARY)
-            return Value(text, kind)
+                return Expression(f"&{text}", kind, UNARY)
+            return Expression(text, kind)
         member = inspect.getattr_static(of.kind.of, node.attr, None)
         if isinstance(member, property) and isinstance(member.fget, FunctionType):
             return self._called(node, member.fget, [], {}, of)
         raise refused(node, self.function, f"no field of {of.kind.of.__name__}")
 
-    def _subscript(self, node: ast.Subscript) -> Value:
+    def _subscript(self, node: ast.Subscript) -> Expression:
         of = self.value(node.value)
         if of.kind.word not in ("list", "array", "reals"):
             raise refused(node, self.function, f"a {of.kind.word} has no places")
         if isinstance(node.slice, ast.UnaryOp) and of.kind.size:
             at = self._constant(node.slice)
             assert at is not None
-            return Value(f"{of.text}[{of.kind.size + int(at.text)}]", of.kind.item)
+            return Expression(f"{of.text}[{of.kind.size + int(at.text)}]", of.kind.item)
         at = self.value(node.slice)
         if at.kind not in (INT, BOOL):
             raise refused(node, self.function, "a place is an int")
         if of.kind.word == "array":  # numpy computes in float32 with it, so a float must be made
-            return Value(f"{of.text}[{at.text}]", SINGLE)
+            return Expression(f"{of.text}[{at.text}]", SINGLE)
         if of.kind.word == "reals":
-            return Value(f"(double){of.text}[{at.text}]", FLOAT, UNARY)
-        return Value(f"{of.text}[{at.text}]", of.kind.item)
+            return Expression(f"(double){of.text}[{at.text}]", FLOAT, UNARY)
+        return Expression(f"{of.text}[{at.text}]", of.kind.item)
 
     # Operators -----------------------------------------------------------------------------------
 
-    def _unaryop(self, node: ast.UnaryOp) -> Value:
+    def _unaryop(self, node: ast.UnaryOp) -> Expression:
         if isinstance(node.op, ast.Not):
-            return Value(f"!{self.condition(node.operand).within(UNARY)}", BOOL, UNARY)
+            return Expression(f"!{self.condition(node.operand).within(UNARY)}", BOOL, UNARY)
         if not isinstance(node.op, ast.USub):
             raise refused(node, self.function, "no such operator in the subset")
         value = self.number(node.operand)
-        return Value(f"-{value.within(UNARY)}", FLOAT if value.kind == FLOAT else INT, UNARY)
+        return Expression(f"-{value.within(UNARY)}", FLOAT if value.kind == FLOAT else INT, UNARY)
 
-    def _binop(self, node: ast.BinOp) -> Value:
+    def _binop(self, node: ast.BinOp) -> Expression:
         self.require_one_order(node, [node.left, node.right])
         return self.operation(node, node.op, self.number(node.left), self.number(node.right))
 
-    def operation(self, node: ast.AST, op: ast.operator, left: Value, right: Value) -> Value:
+    def operation(
+        self, node: ast.AST, op: ast.operator, left: Expression, right: Expression
+    ) -> Expression:
         """Return the value of an operator on two numbers; `node` is for an error."""
         if type(op) not in OPERATORS:
             raise refused(node, self.function, "no such operator in the subset")
@@ -282,27 +231,27 @@ class Expressions:
             raise refused(node, self.function, "floats have no bits")
         if isinstance(op, ast.FloorDiv):
             if is_float:
-                return Value(f"floor({left.within(13)} / {right.within(14)})", FLOAT)
-            return Value(f"edgefold_quotient({left.text}, {right.text})", INT)
+                return Expression(f"floor({left.within(13)} / {right.within(14)})", FLOAT)
+            return Expression(f"edgefold_quotient({left.text}, {right.text})", INT)
         if isinstance(op, ast.Mod):
             kind, name = (FLOAT, "float_remainder") if is_float else (INT, "remainder")
-            return Value(f"edgefold_{name}({left.text}, {right.text})", kind)
+            return Expression(f"edgefold_{name}({left.text}, {right.text})", kind)
         if isinstance(op, ast.Div):
             left, right, is_float = left.as_float, right.as_float, True
         if isinstance(op, ast.LShift):
-            left = Value(f"(int64_t){left.within(UNARY)}", INT, UNARY)
+            left = Expression(f"(int64_t){left.within(UNARY)}", INT, UNARY)
         if isinstance(op, OF_BITS):
-            return Value(f"{left.within(UNARY)} {text} {right.within(UNARY)}", INT, rank)
+            return Expression(f"{left.within(UNARY)} {text} {right.within(UNARY)}", INT, rank)
         # Left-hand operands of the same rank need no parentheses, right-hand ones do.
         both = f"{left.within(rank)} {text} {right.within(rank + 1)}"
-        return Value(both, FLOAT if is_float else INT, rank)
+        return Expression(both, FLOAT if is_float else INT, rank)
 
-    def _boolop(self, node: ast.BoolOp) -> Value:
+    def _boolop(self, node: ast.BoolOp) -> Expression:
         text, rank = ("&&", AND) if isinstance(node.op, ast.And) else ("||", OR)
         values = [self.condition(value).within(rank + 2) for value in node.values]
-        return Value(f" {text} ".join(values), BOOL, rank)
+        return Expression(f" {text} ".join(values), BOOL, rank)
 
-    def _compare(self, node: ast.Compare) -> Value:
+    def _compare(self, node: ast.Compare) -> Expression:
         terms = [node.left, *node.comparators]
         for middle in terms[1:-1]:
             if any(isinstance(part, ast.Call) for part in ast.walk(middle)):
@@ -312,7 +261,7 @@ class Expressions:
             parts.append(self._comparison(node, left, op, right))
         if len(parts) == 1:
             return parts[0]
-        return Value(" && ".join(part.within(AND + 1) for part in parts), BOOL, AND)
+        return Expression(" && ".join(part.within(AND + 1) for part in parts), BOOL, AND)
 
     def _require_pure(self, node: ast.expr) -> None:
         """Refuse a middle term of a chain that calls more than functions of numbers."""
@@ -325,11 +274,11 @@ class Expressions:
 
     def _comparison(
         self, node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr
-    ) -> Value:
+    ) -> Expression:
         if isinstance(op, (ast.In, ast.NotIn)):
             item, numbers = self.number(left), self.value(right)
             text = self._index(node, numbers, item)
-            return Value(f"{text} {'<' if isinstance(op, ast.NotIn) else '>='} 0", BOOL, ORDER)
+            return Expression(f"{text} {'<' if isinstance(op, ast.NotIn) else '>='} 0", BOOL, ORDER)
         if type(op) not in COMPARISONS:
             raise refused(node, self.function, "no such comparison in the subset")
         self.require_one_order(node, [left, right])
@@ -340,9 +289,9 @@ class Expressions:
         ):
             raise refused(node, self.function, "these are not compared")
         text = f"{one.within(rank + 1)} {COMPARISONS[type(op)]} {other.within(rank + 1)}"
-        return Value(text, BOOL, rank)
+        return Expression(text, BOOL, rank)
 
-    def _ifexp(self, node: ast.IfExp) -> Value:
+    def _ifexp(self, node: ast.IfExp) -> Expression:
         test, yes, no = self.condition(node.test), self.value(node.body), self.value(node.orelse)
         kind = yes.kind if yes.kind.fits(no.kind) else no.kind
         if not (kind.fits(yes.kind) and kind.fits(no.kind)) or kind.word == "list":
@@ -350,11 +299,11 @@ class Expressions:
         if kind == FLOAT:
             yes, no = yes.as_float, no.as_float
         text = f"{test.within(CHOICE + 1)} ? {yes.within(CHOICE)} : {no.within(CHOICE)}"
-        return Value(text, kind, CHOICE)
+        return Expression(text, kind, CHOICE)
 
     # Calls ---------------------------------------------------------------------------------------
 
-    def _call(self, node: ast.Call) -> Value:
+    def _call(self, node: ast.Call) -> Expression:
         func = node.func
         self.require_one_order(node, [*node.args, *(keyword.value for keyword in node.keywords)])
         if isinstance(func, ast.Name) and func.id in self.variables:
@@ -364,12 +313,14 @@ class Expressions:
         target = self._target(func)
         if target in MATH:
             arguments = ", ".join(self.number(argument).as_float.text for argument in node.args)
-            return Value(f"{MATH[target]}({arguments})", FLOAT)
+            return Expression(f"{MATH[target]}({arguments})", FLOAT)
         if target in MATH_TESTS:
-            return Value(f"{MATH_TESTS[target]}({self.number(node.args[0]).text}) != 0", BOOL, SAME)
+            return Expression(
+                f"{MATH_TESTS[target]}({self.number(node.args[0]).text}) != 0", BOOL, SAME
+            )
         if target in (math.floor, math.ceil, round) and len(node.args) == 1:
             name = {math.floor: "floor", math.ceil: "ceil", round: "rint"}[target]
-            return Value(f"(int64_t){name}({self.number(node.args[0]).text})", INT, UNARY)
+            return Expression(f"(int64_t){name}({self.number(node.args[0]).text})", INT, UNARY)
         if target in (min, max) and node.args:
             return self._extreme(node, "least" if target is min else "most")
         if target in (abs, int, float, bool, len) and len(node.args) == 1:
@@ -392,47 +343,47 @@ class Expressions:
     def _keywords(self, node: ast.Call) -> dict[str, ast.expr]:
         return {str(keyword.arg): keyword.value for keyword in node.keywords}
 
-    def _extreme(self, node: ast.Call, name: str) -> Value:
+    def _extreme(self, node: ast.Call, name: str) -> Expression:
         if len(node.args) == 1:
             numbers = self.value(node.args[0])
             if numbers.kind.word != "list" or numbers.kind.item != FLOAT or not numbers.kind.size:
                 raise refused(node, self.function, "a list of floats of known length is needed")
-            return Value(f"edgefold_{name}_of({numbers.text}, {numbers.kind.size})", FLOAT)
+            return Expression(f"edgefold_{name}_of({numbers.text}, {numbers.kind.size})", FLOAT)
         values = [self.number(argument) for argument in node.args]
         is_float = any(value.kind == FLOAT for value in values)
         text = values[0].text
         for value in values[1:]:
             text = f"edgefold_{name}{'' if is_float else '_whole'}({text}, {value.text})"
-        return Value(text, FLOAT if is_float else INT)
+        return Expression(text, FLOAT if is_float else INT)
 
-    def _converted(self, node: ast.Call, target: Any) -> Value:
+    def _converted(self, node: ast.Call, target: Any) -> Expression:
         if target is len:
             numbers = self.value(node.args[0])
             if numbers.kind.word != "list" or not numbers.kind.size:
                 raise refused(node, self.function, "its length is not fixed")
-            return Value(str(numbers.kind.size), INT)
+            return Expression(str(numbers.kind.size), INT)
         if target is bool:
             value = self.condition(node.args[0])
-            return Value(f"{value.within(SAME + 1)} != 0", BOOL, SAME)
+            return Expression(f"{value.within(SAME + 1)} != 0", BOOL, SAME)
         if target is float:
             value = self.value(node.args[0])
             if value.kind == SINGLE:
-                return Value(f"(double){value.text}", FLOAT, UNARY)
+                return Expression(f"(double){value.text}", FLOAT, UNARY)
         value = self.number(node.args[0])
         if target is float:
             return value.as_float
         if target is int:
-            return Value(f"(int64_t){value.within(UNARY)}", INT, UNARY)
+            return Expression(f"(int64_t){value.within(UNARY)}", INT, UNARY)
         if value.kind == FLOAT:
-            return Value(f"fabs({value.text})", FLOAT)
-        return Value(f"edgefold_abs_whole({value.text})", INT)
+            return Expression(f"fabs({value.text})", FLOAT)
+        return Expression(f"edgefold_abs_whole({value.text})", INT)
 
-    def _method(self, node: ast.Call, func: ast.Attribute) -> Value:
+    def _method(self, node: ast.Call, func: ast.Attribute) -> Expression:
         of = self.value(func.value)
         if of.kind.word == "list" and func.attr == "index":
-            return Value(self._index(node, of, self.number(node.args[0])), INT)
+            return Expression(self._index(node, of, self.number(node.args[0])), INT)
         if of.kind == INT and func.attr == "bit_length":
-            return Value(f"edgefold_bit_length({of.text})", INT)
+            return Expression(f"edgefold_bit_length({of.text})", INT)
         if of.kind.word not in ("rule", "tuple"):
             raise refused(node, self.function, f"a {of.kind.word} has no methods")
         member = inspect.getattr_static(of.kind.of, func.attr, None)
@@ -444,7 +395,7 @@ class Expressions:
             raise refused(node, self.function, f"no method of {of.kind.of.__name__}")
         return self._called(node, member, node.args, self._keywords(node), of)
 
-    def _index(self, node: ast.AST, numbers: Value, item: Value) -> str:
+    def _index(self, node: ast.AST, numbers: Expression, item: Expression) -> str:
         kind = numbers.kind
         if kind.word != "list" or not kind.size:
             raise refused(node, self.function, "a list of known length is needed")
@@ -457,8 +408,8 @@ class Expressions:
         function: FunctionType,
         given: list[ast.expr],
         named: dict[str, ast.expr],
-        of: Value | None,
-    ) -> Value:
+        of: Expression | None,
+    ) -> Expression:
         """Return the call of a function, or of a method of the object `of`."""
         parameters, result = signature_of(function, None if of is None else of.kind.of)
         name = self.program.function(function, None if of is None else of.kind.of)
@@ -484,9 +435,9 @@ class Expressions:
                 why = f"argument {parameter} is a {kind.word}, not a {value.kind.word}"
                 raise refused(node, self.function, why)
             texts.append(value.text)
-        return Value(f"{name}({', '.join(texts)})", result)
+        return Expression(f"{name}({', '.join(texts)})", result)
 
-    def _made(self, node: ast.Call, of: Any) -> Value:
+    def _made(self, node: ast.Call, of: Any) -> Expression:
         """Return a NamedTuple that is made of its fields."""
         self.program.struct(of)
         named, texts = self._keywords(node), []
@@ -503,34 +454,4 @@ class Expressions:
             if not kind.fits(value.kind):
                 raise refused(node, self.function, f"field {name} is a {kind.word}")
             texts.append(value.text)
-        return Value(f"(struct {struct_name(of)}){{{', '.join(texts)}}}", Kind("tuple", of))
-
-
-def signature_of(function: FunctionType, of: type | None) -> tuple[dict[str, Kind], Kind]:
-    """Return the kinds of a function's parameters, `self` among them, and of its result.
-
-    Raises:
-        TypeError: A parameter or the result has no type, or one that the subset lacks.
-    """
-    hints = get_type_hints(function)
-    parameters = {}
-    for name in inspect.signature(function).parameters:
-        if name == "self" and of is not None:
-            is_tuple = hasattr(of, "_fields")
-            parameters[name] = Kind("tuple" if is_tuple else "rule", of)
-        else:
-            parameters[name] = kind_of_hint(hints[name])
-    return parameters, kind_of_hint(hints["return"]) if "return" in hints else NOTHING
-
-
-def number_text(number: float) -> str:
-    """Return a number as C writes it, with all of its digits."""
-    if isinstance(number, bool):
-        return str(int(number))
-    if isinstance(number, int):
-        return str(number) if abs(number) < 2**31 else f"{number}LL"
-    if math.isnan(number):
-        return "NAN"
-    if math.isinf(number):
-        return "INFINITY" if number > 0 else "-INFINITY"
-    return repr(number)
+        return Expression(f"(struct {struct_name(of)}){{{', '.join(texts)}}}", Kind("tuple", of))

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from edgefold.export.typed_python.expressions import number_text
 from edgefold.export.typed_python.kinds import (
     Kind,
     field_name,
@@ -18,6 +17,7 @@ from edgefold.export.typed_python.kinds import (
     struct_name,
 )
 from edgefold.export.typed_python.statements import INDENT, FunctionWriter
+from edgefold.export.typed_python.values import number_text
 from edgefold.runtime.kept_numbers import KeptNumbers
 
 WIDTH = 100
@@ -45,7 +45,7 @@ class RulesText:
 
 
 class RulesProgram:
-    """Collects what entries reach; `expressions.Program` describes the methods.
+    """Collects what entries reach; `values.NeededCode` describes the methods.
 
     Args:
         words: Words that get the first numbers, from 0 on.

@@ -9,13 +9,7 @@ from types import FunctionType
 
 from edgefold.export.typed_python.arrays import ArrayLoops
 from edgefold.export.typed_python.errors import refused
-from edgefold.export.typed_python.expressions import (
-    CALL,
-    Expressions,
-    Program,
-    Value,
-    signature_of,
-)
+from edgefold.export.typed_python.expressions import Expressions
 from edgefold.export.typed_python.kinds import (
     BOOL,
     FLOAT,
@@ -26,6 +20,7 @@ from edgefold.export.typed_python.kinds import (
     fields_of,
     kind_of_hint,
 )
+from edgefold.export.typed_python.values import CALL, Expression, NeededCode, signature_of
 from edgefold.runtime import kept_numbers
 
 INDENT = "    "
@@ -45,7 +40,7 @@ class FunctionWriter:
         lines: The lines of the definition.
     """
 
-    def __init__(self, program: Program, function: FunctionType, name: str, of: type | None):
+    def __init__(self, program: NeededCode, function: FunctionType, name: str, of: type | None):
         self._program, self._function = program, function
         parameters, self._result = signature_of(function, of)
         self._variables = dict(parameters)
@@ -169,10 +164,10 @@ class FunctionWriter:
         name = f"kept_{self._n_copies}"
         self._n_copies += 1
         lines = [f"const {value.kind.c} {name} = {value.text};"]
-        whole = Value(name, value.kind)
+        whole = Expression(name, value.kind)
         for target, (field, kind) in zip(targets, fields_of(value.kind.of).items(), strict=True):
             if not (isinstance(target, ast.Name) and target.id == "_"):
-                lines += self._stored(node, target, Value(whole.field(field), kind))
+                lines += self._stored(node, target, Expression(whole.field(field), kind))
         return lines
 
     def _assigned(
@@ -194,7 +189,7 @@ class FunctionWriter:
         return self._stored(node, target, made, kind)
 
     def _stored(
-        self, node: ast.AST, target: ast.expr, value: Value, kind: Kind | None = None
+        self, node: ast.AST, target: ast.expr, value: Expression, kind: Kind | None = None
     ) -> list[str]:
         """Assign a number, a NamedTuple or a pointer to a rule to a place."""
         if isinstance(target, ast.Name):
@@ -215,7 +210,7 @@ class FunctionWriter:
         return [f"{place.text} = {value.text};"]
 
     def _into_variable(
-        self, node: ast.AST, name: str, value: Value, kind: Kind | None
+        self, node: ast.AST, name: str, value: Expression, kind: Kind | None
     ) -> list[str]:
         known = self._variables.get(name)
         if known is not None:
@@ -266,7 +261,7 @@ class FunctionWriter:
             raise refused(node, self._function, "the two lists have different lengths")
         return place.text, []
 
-    def _copied(self, node: ast.AST, target: ast.expr, value: Value) -> list[str]:
+    def _copied(self, node: ast.AST, target: ast.expr, value: Expression) -> list[str]:
         """Copy a list."""
         place, lines = self._list_place(node, target, value.kind)
         if place == value.text:
@@ -301,7 +296,7 @@ class FunctionWriter:
             ]
         return [*lines, f"edgefold_sort({place}, {rest[0].text});"]
 
-    def _display(self, node: ast.AST, target: ast.expr, items: list[Value]) -> list[str]:
+    def _display(self, node: ast.AST, target: ast.expr, items: list[Expression]) -> list[str]:
         item = FLOAT if any(one.kind == FLOAT for one in items) else INT
         kind = Kind("list", item=item, size=len(items))
         copy = f"listed_{self._n_copies}"
@@ -406,7 +401,7 @@ class FunctionWriter:
             end = f"end_{self._n_loops}"
             self._n_loops += 1
             before = [f"const int64_t {end} = {last.text};"]
-            last = Value(end, INT)
+            last = Expression(end, INT)
         step = 1 if len(bounds) < 3 else int(ast.literal_eval(call.args[2]))
         name = c_name(node.target.id)
         compare, move = ("<", f"{name}++") if step == 1 else ("<", f"{name} += {step}")

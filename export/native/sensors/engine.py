@@ -103,7 +103,7 @@ def scratch_numbers(longest: int) -> int:
     return words["n_waves"] + words["n_ring"] + 2 * words["n_lags"]
 
 
-class Engine(NamedTuple):
+class EngineText(NamedTuple):
     """Holds the engine's parts of the C of a bundle; all are empty for other bundles.
 
     Attributes:
@@ -118,7 +118,7 @@ class Engine(NamedTuple):
     scratch: str = ""
 
 
-def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
+def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     """Return the engine's parts of the C of a bundle.
 
     Args:
@@ -127,7 +127,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
     """
     kind = struct.manifest.prediction
     if not is_of_sensors(struct.manifest):
-        return Engine()
+        return EngineText()
     assert isinstance(kind, SensorForecast)
     refusals = [word for word in get_args(Refusal) if word]
     program = RulesProgram(
@@ -164,7 +164,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> Engine:
         **_kept_words(kind),
         "refusals": "\n".join(f" *     {program.word(word):<30} {word}" for word in refusals),
     }
-    return Engine(
+    return EngineText(
         filled("sensor_engine.h", all_words),
         filled("sensor_engine.c", all_words),
         "    edgefold_real search[EDGEFOLD_SEARCH_NUMBERS];\n"
