@@ -138,18 +138,19 @@ def sink(g: EditableGraph) -> bool:
     """
     changed = False
     for node in g.nodes(*ELEMENTWISE, *LAST_AXIS):
-        values = [value for value in node.inputs if value is not None]
+        values = list(node.inputs)  # None for a bound that a Clip lacks
         shapes = [shape_of(value) for value in node.outputs]
         if node.op_type in LAST_AXIS:
             if attribute(node, "axis", -1) not in (-1, len(shapes[0]) - 1):
                 continue
             values = values[:1]
         lead = shapes[0][:-1]
-        operands = [_in_rows(g, node, value, lead) for value in values]
-        if len(lead) < 2 or None in operands or not any(_from_rows(v, lead) for v in values):
+        rows_of = {v: _in_rows(g, node, v, lead) for v in values if v is not None}
+        if len(lead) < 2 or None in rows_of.values() or not any(_from_rows(v, lead) for v in rows_of):
             continue
         settings = {name: setting.value for name, setting in node.attributes.items()}
         settings |= {"axis": -1} if node.op_type in LAST_AXIS else {}
+        operands = [None if value is None else rows_of[value] for value in values]
         inputs = [*operands, *node.inputs[len(values) :]]
         rows = [(math.prod(lead), shape[-1]) for shape in shapes]
         outputs = g.add(node, node.op_type, inputs, node.outputs, rows, **settings)

@@ -159,6 +159,23 @@ def test_halves_of_the_last_axis_are_taken_from_rows() -> None:
     assert shapes(made) == {"x": [6, 2], "mean": [6, 2], "std": [6, 2]}
 
 
+@pytest.mark.parametrize("bounds", ["low", '"", high', "low, high"])
+def test_a_bound_stays_the_bound_it_was_where_its_node_works_on_rows(bounds: str) -> None:
+    _, kinds = simplified(
+        f"""g (float[2,3,2] x) => (float[2,3,2] mean) <
+            float[2,2] w = {{1,0,0,1}}, float[2] b = {{0.1,0.2}}, float low = {{-0.5}},
+            float high = {{0.5}}
+        > {{
+            p = MatMul (x, w)
+            q = Add (p, b)
+            mean = Clip (q, {bounds})
+        }}""",
+        x="targets.x",
+        mean="prediction",
+    )
+    assert kinds == {"Gemm": 1, "Clip": 1}
+
+
 @pytest.mark.parametrize("order", ["Mul (half, x)", "Mul (x, half)"])
 def test_gelu_takes_the_order_that_onnxruntime_fuses(order: str) -> None:
     made, kinds = simplified(f"""g (float[3,4] a) => (float[3,4] out) <
