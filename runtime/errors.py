@@ -147,3 +147,13 @@ class CheckpointError(EdgefoldError):
 
 class TrainingError(EdgefoldError):
     """Training cannot continue; the last checkpoint is intact."""
+
+
+def missing_build_extra(error: ModuleNotFoundError) -> BackendError:
+    """Return the error that a package of the build extra is missing, with what installs it."""
+    install = install_extra("build")
+    return BackendError(
+        f"{error.name} is not installed, without which no C is written; {install} brings it and "
+        "ziglang, which is a C compiler.",
+        Remedy("what `edgefold build` needs", install),
+    )

@@ -25,11 +25,13 @@ from edgefold.cli.options.bundle_options import (
 )
 from edgefold.cli.options.flash_options import add_flash_arguments, flash_budget
 from edgefold.cli.options.gate_options import add_fail_if
+from edgefold.cli.options.season_options import add_longest_season, named, with_shorter_seasons
 from edgefold.cli.text.budget import EXIT_CODES, board_table, describe
 from edgefold.runtime.backends.registry import AUTO, BACKENDS
 
 if TYPE_CHECKING:
     from edgefold.cli.records.gates import Outcome
+    from edgefold.devices.boards.board import Board, Microcontroller
     from edgefold.devices.budget.budget import Budget
     from edgefold.devices.budget.checks import Demand
     from edgefold.devices.budget.microcontroller import MicrocontrollerBudget
@@ -40,6 +42,7 @@ EXAMPLES = (
     "edgefold budget bundles/sensor --device rp2350 --memory 64KiB",
     "edgefold budget sensors --device raspberry-pi-4 --rate 1 --flash 32GB \\\n"
     "      --every 1000 --fail-if 'flash_years < 5'",
+    "edgefold budget sensors --longest-season 24 --device rp2350 --memory 96KiB",
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
@@ -111,6 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=AUTO[-1],
         help="default onnxruntime, on the CPU; auto is judged like it, and the times of native are",
     )
+    add_longest_season(parser, "")
     add_json_argument(parser, "write the answer here")
     add_flash_arguments(parser)
     add_fail_if(parser, "'arrival.at_most > 2ms', 'needed > 60MB' or 'flash_years < 5'")
@@ -133,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a profile, the list of boards, an answer or a sweep; return the exit code."""
-    from edgefold.devices.boards.board import Microcontroller, board_text, load_profile
+    from edgefold.devices.boards.board import board_text, load_profile
 
     if args.show:
         print(board_text(args.show), end="")
@@ -144,8 +148,10 @@ def run(args: argparse.Namespace) -> int:
     require_writable(args, "json", "plot")
     require_kept(args, Path(args.device) if args.device else None, "json", "plot")
     if args.sweep:
-        if args.flash or args.fail_if:
-            args.usage_error("--flash and --fail-if belong to one BUNDLE and --device NAME")
+        if args.flash or args.fail_if or args.longest_season:
+            args.usage_error(
+                "--flash, --fail-if and --longest-season belong to one BUNDLE and --device NAME"
+            )
         from edgefold.cli.budget_answers import run_sweep
 
         return run_sweep(args, demand_of(args))
@@ -153,14 +159,26 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("--plot belongs to --sweep")
     if len(args.bundles) != 1 or not args.device:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
+    profile, bundle = load_profile(args.device), args.bundles[0]
+    if args.longest_season is None:
+        return _judge(args, bundle, bundle, profile)
+    with with_shorter_seasons(bundle, args.longest_season) as shorter:
+        return _judge(args, shorter, Path(named(bundle, args.longest_season)), profile)
+
+
+def _judge(
+    args: argparse.Namespace, bundle: Path, shown: Path, profile: Board | Microcontroller
+) -> int:
+    """Judge a bundle, which the answer calls `shown`, on a board; return the exit code."""
     from edgefold.cli.budget_answers import depends_on_c, sizes_as_c
+    from edgefold.devices.boards.board import Microcontroller
     from edgefold.devices.budget.budget import judge
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
-    manifest, profile = load_manifest(args.bundles[0]), load_profile(args.device)
+    manifest = replace(load_manifest(bundle), path=shown)
     demand = demand_of(args)
     as_c = depends_on_c(manifest, profile, demand)
-    sizes = sizes_as_c(args.bundles[0]) if as_c else None
+    sizes = sizes_as_c(bundle) if as_c else None
     if isinstance(profile, Microcontroller):
         if args.flash or args.fail_if:
             args.usage_error("--flash and --fail-if are for boards that run `edgefold run`")

@@ -25,6 +25,7 @@ from edgefold.cli.options.bundle_options import (
     add_trust_arguments,
     require_trusted,
 )
+from edgefold.cli.options.season_options import add_longest_season, named, with_shorter_seasons
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ EXAMPLES = (
     "edgefold build bundles/sensor --target aarch64-linux-gnu --name sensor --out dist",
     "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
     "edgefold build bundles/sensor --list",
+    "edgefold build sensors --longest-season 24 --source --out firmware/model",
 )
 
 MARK = "/* Written by `edgefold build`, which replaces this file when it runs again. */"
@@ -86,8 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "arm-linux-gnueabihf is ARMv7 with NEON, not for Raspberry Pi 1 and Zero",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where --source, --program and --target write"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where --source, --program and --target write, or --longest-season its bundle",
     )
+    add_longest_season(parser, "; without --source, --program or --target that bundle is written")
     parser.add_argument(
         "--compiler",
         metavar="CC",
@@ -118,10 +124,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build the C of a bundle, compile it and check its answers; or list kept libraries."""
     _require_sense(args)
+    args.expect_hash = require_trusted(args, args.bundle)
+    args.title = named(args.bundle, args.longest_season)
+    if args.longest_season is None:
+        return _build(args)
+    from edgefold.cli.text import build as text
+    from edgefold.runtime.bundle.manifest_file import load_manifest
+    from edgefold.runtime.bundle.signature import load_expected
+
+    whole = load_expected(args.bundle, args.expect_hash)
+    place = None if _makes_files(args) else args.out
+    with with_shorter_seasons(whole.path, args.longest_season, place) as folder:
+        shorter = load_manifest(folder)
+        if place:
+            print(f"written  {place}")
+        print(text.shorter_seasons(whole, shorter))
+        args.bundle, args.expect_hash = str(folder), shorter.bundle_hash
+        if place:
+            args.out = None  # from here on it is as a bundle that was there before
+        return _build(args)
+
+
+def _build(args: argparse.Namespace) -> int:
+    """Build the C of the bundle `args.bundle`, or list its libraries; return the exit code."""
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.bundle.signature import load_expected
 
-    args.expect_hash = require_trusted(args, args.bundle)
     manifest, store = load_expected(args.bundle, args.expect_hash), LibraryStore(args.cache)
     if args.list:
         return _list(manifest, store)
@@ -143,8 +171,9 @@ def _require_sense(args: argparse.Namespace) -> None:
     from edgefold.export.native.toolchain.targets import TARGETS
 
     alone = "--library" if args.library else "--list" if args.list else None
-    makes_files = args.source or args.program or args.target
-    if alone and (makes_files or args.out or args.compiler or args.flags or args.name):
+    makes_files = _makes_files(args)
+    others = (args.out, args.compiler, args.flags, args.name, args.longest_season)
+    if alone and (makes_files or any(others)):
         args.usage_error(f"{alone} goes with --cache alone")
     if args.source and (args.target or args.compiler or args.flags):
         args.usage_error("--source compiles nothing: leave out --target, --compiler and --flags")
@@ -152,11 +181,23 @@ def _require_sense(args: argparse.Namespace) -> None:
         args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")
     if makes_files and not args.out:
         args.usage_error("--source, --program and --target need --out, the folder to write into")
-    if args.out and not makes_files:
+    if args.longest_season and not args.out:
+        args.usage_error("--longest-season needs --out, where its bundle or its files are written")
+    if args.longest_season and args.target and TARGETS[args.target].is_linux and not args.program:
+        args.usage_error(
+            "a library runs the bundle that it was built from: write that first, with "
+            "--longest-season and --out BUNDLE, then build it for --target"
+        )
+    if args.out and not makes_files and not args.longest_season:
         args.usage_error(
             "a library for this machine is kept in --cache; --out goes with --source, --program or "
-            "--target"
+            "--target, or with --longest-season for the bundle that it writes"
         )
+
+
+def _makes_files(args: argparse.Namespace) -> bool:
+    """Return whether C, a program or a library for another processor is written into --out."""
+    return bool(args.source or args.program or args.target)
 
 
 def _generate(args: argparse.Namespace) -> Mapping[str, str]:
@@ -166,18 +207,13 @@ def _generate(args: argparse.Namespace) -> Mapping[str, str]:
         ExportError: An operator is not supported; the message names it.
         BackendError: The package that reads the graphs is not installed.
     """
-    from edgefold.runtime.errors import BackendError, Remedy, install_extra
+    from edgefold.runtime.errors import missing_build_extra
 
     try:
         from edgefold.export.native.generator import generate
         from edgefold.export.native.loop_program import program_sources
     except ModuleNotFoundError as error:
-        install = install_extra("build")
-        raise BackendError(
-            f"{error.name} is not installed, without which no C is written; {install} brings it "
-            "and ziglang, which is a C compiler.",
-            Remedy("what `edgefold build` needs", install),
-        ) from error
+        raise missing_build_extra(error) from error
     if args.program:
         return program_sources(Path(args.bundle), args.name)
     return generate(Path(args.bundle), args.name).files
@@ -232,7 +268,7 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     files = _generate(args)
     headers = {} if args.program else {n: files[n] for n in files if n.endswith(".h")}
     _require_own(args.out, headers)
-    print(text.title(args.bundle, compiler))
+    print(text.title(args.title, compiler))
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -262,7 +298,7 @@ def _build_library(
 
     folder = _require_writable(store)
     files = _generate(args)
-    print(text.title(args.bundle, compiler))
+    print(text.title(args.title, compiler))
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
     # Beside the libraries: a place from which code may be loaded, on the same disk.

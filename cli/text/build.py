@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edgefold.cli.text.numbers import format_bytes, format_time
 from edgefold.export.native.toolchain.compilers import Compiler, source_command
 from edgefold.export.native.toolchain.elf_sizes import ElfSizes
 from edgefold.export.native.toolchain.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
+from edgefold.runtime.bundle.manifest import Manifest
 
 SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)
 """Matches sizes in the header, where RAM is a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
@@ -26,6 +30,19 @@ def title(bundle: str, compiler: Compiler) -> str:
     """Return a line that names the bundle, the compiler and the processor."""
     target = compiler.target.name if compiler.target else "this machine's processor"
     return f"{bundle}   C by {compiler.title} for {target}\n"
+
+
+def shorter_seasons(whole: Manifest, shorter: Manifest) -> str:
+    """Return a line that compares the rings of a bundle with those of one for shorter seasons."""
+    before, after = (
+        sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in m.state if t.ring is not None)
+        for m in (whole, shorter)
+    )
+    longest = shorter.model["settings"]["longest"]
+    return (
+        f"seasons  of at most {longest:,} slots: rings of {format_bytes(after)} instead of "
+        f"{format_bytes(before)}"
+    )
 
 
 def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:

@@ -376,3 +376,21 @@ def test_the_three_figures_are_shown_for_several_processes(
         assert figure in shown
     assert budget("--sweep", tiny_bundle, *words, "--memory", "64MB") == 3
     assert "4 processes" in capsys.readouterr().out
+
+
+def test_the_bundle_for_shorter_seasons_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--device", "rp2350", "--memory", "128KiB")
+    path = tmp_path / "budget.json"
+    assert main(["budget", "sensors", *words]) == 3
+    shorter = ["budget", "sensors", "--longest-season", "24", *words, "--json", str(path)]
+    assert main(shorter) == 0
+    assert "sensors --longest-season 24 (float32) on RP2350" in capsys.readouterr().out
+    assert json.loads(path.read_text())["bundle"] == "sensors --longest-season 24"
+
+
+def test_a_sweep_takes_no_longest_season(tiny_bundle: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["budget", "--sweep", str(tiny_bundle), "--longest-season", "24"])
+    assert ended.value.code == 2

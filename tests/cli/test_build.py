@@ -300,6 +300,9 @@ def test_a_library_for_another_processor_is_refused(
         ["--list", "--library", "x.so"],
         ["--library", "x.so", "--compiler", "gcc"],
         ["--target", "z80", "--out", "out"],
+        ["--longest-season", "24"],
+        ["--longest-season", "24", "--list"],
+        ["--longest-season", "24", "--target", "aarch64-linux-gnu", "--out", "out"],
     ],
 )
 def test_options_that_make_no_sense_together_are_wrong_usage(
@@ -308,3 +311,27 @@ def test_options_that_make_no_sense_together_are_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         main(["build", str(tiny_bundle), *options])
     assert ended.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("options", [["--source"], ["--source", "--program"]])
+def test_a_bundle_for_shorter_seasons_is_written_as_c(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = ["build", "sensors", "--longest-season", "24", *options, "--out", str(tmp_path)]
+    assert main(build) == ExitCode.DONE
+    assert "seasons  of at most 24 slots: rings of 8.9 kB instead" in capsys.readouterr().out
+    assert "float state_values[640];" in (tmp_path / "edgefold_sensors.h").read_text()
+
+
+@pytest.mark.long
+def test_a_library_for_shorter_seasons_comes_with_its_bundle(
+    tmp_path: Path, compiler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sensors-24"
+    build = ["build", "sensors", "--longest-season", "24", "--out", str(out), QUICK]
+    assert main(build) == ExitCode.DONE
+    assert main(["check", str(out), "--backend", "native"]) == ExitCode.DONE
+    capsys.readouterr()
+    assert main([*build[:3], "48", *build[4:]]) == ExitCode.REFUSED
+    assert "is not this bundle" in capsys.readouterr().err
+    assert main(build) == ExitCode.DONE  # the same again
