@@ -8,7 +8,6 @@ what a size costs.
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,9 +69,8 @@ def sizes_as_c(bundle: Path) -> CSizes | NoCSizes:
     except ExportError as error:
         reason, _, change = str(error).partition(". ")
         return NoCSizes(reason, change, is_refused=True)
-    stream = re.search(r"_RAM_BYTES \((\d+) \+", native.header)
-    assert stream, "the header tells the size of the stream"
-    return CSizes(int(stream[1]) + native.arena_bytes, native.arena_bytes, native.weight_bytes)
+    ram_bytes = native.struct_bytes + native.arena_bytes
+    return CSizes(ram_bytes, native.arena_bytes, native.weight_bytes)
 
 
 def run_sweep(args: argparse.Namespace, demand: Demand) -> int:

@@ -29,8 +29,9 @@ from edgefold.cli.options.season_options import add_longest_season, named, with_
 from edgefold.cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from edgefold.export.native.generator import NativeSource
     from edgefold.export.native.toolchain.compilers import Compiler
     from edgefold.runtime.backends.native.library_store import LibraryStore
     from edgefold.runtime.bundle.manifest import Manifest
@@ -43,11 +44,9 @@ EXAMPLES = (
     "edgefold build bundles/sensor --target aarch64-linux-gnu --name sensor --out dist",
     "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
     "edgefold build bundles/sensor --list",
+    "edgefold build bundles/sensor --memory-map memory.svg",
     "edgefold build sensors --longest-season 24 --source --out firmware/model",
 )
-
-MARK = "/* Written by `edgefold build`, which replaces this file when it runs again. */"
-"""First line of every text file that is written; a file without it is somebody else's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +91,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="where --source, --program and --target write, or --longest-season its bundle",
+    )
+    parser.add_argument(
+        "--memory-map",
+        type=Path,
+        metavar="FILE.svg",
+        help="draw the memory in which steps compute: each buffer, where and for how long; without "
+        "--source, --program or --target nothing else is done",
     )
     add_longest_season(parser, "; without --source, --program or --target that bundle is written")
     parser.add_argument(
@@ -155,6 +161,10 @@ def _build(args: argparse.Namespace) -> int:
         return _list(manifest, store)
     if args.library:
         return _adopt(args, manifest, store)
+    if args.memory_map:
+        _draw_memory(args)
+        if not args.out:
+            return ExitCode.DONE
     if args.source:
         return _write_source(args)
     from edgefold.export.native.toolchain.compilers import find_compiler
@@ -172,16 +182,23 @@ def _require_sense(args: argparse.Namespace) -> None:
 
     alone = "--library" if args.library else "--list" if args.list else None
     makes_files = _makes_files(args)
-    others = (args.out, args.compiler, args.flags, args.name, args.longest_season)
+    others = (args.out, args.compiler, args.flags, args.name, args.longest_season, args.memory_map)
     if alone and (makes_files or any(others)):
         args.usage_error(f"{alone} goes with --cache alone")
+    if args.memory_map and args.memory_map.suffix != ".svg":
+        args.usage_error("--memory-map takes a name that ends in .svg")
+    if args.memory_map and not makes_files and (args.out or args.compiler or args.flags):
+        args.usage_error(
+            "--memory-map only draws, unless files are made by --source, --program or --target: "
+            "leave out --out, --compiler and --flags"
+        )
     if args.source and (args.target or args.compiler or args.flags):
         args.usage_error("--source compiles nothing: leave out --target, --compiler and --flags")
     if args.program and args.target and not TARGETS[args.target].is_linux:
         args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")
     if makes_files and not args.out:
         args.usage_error("--source, --program and --target need --out, the folder to write into")
-    if args.longest_season and not args.out:
+    if args.longest_season and not args.out and not args.memory_map:
         args.usage_error("--longest-season needs --out, where its bundle or its files are written")
     if args.longest_season and args.target and TARGETS[args.target].is_linux and not args.program:
         args.usage_error(
@@ -200,8 +217,8 @@ def _makes_files(args: argparse.Namespace) -> bool:
     return bool(args.source or args.program or args.target)
 
 
-def _generate(args: argparse.Namespace) -> Mapping[str, str]:
-    """Return the C files by name.
+def _generate(args: argparse.Namespace) -> NativeSource:
+    """Return the C of the bundle.
 
     Raises:
         ExportError: An operator is not supported; the message names it.
@@ -211,63 +228,58 @@ def _generate(args: argparse.Namespace) -> Mapping[str, str]:
 
     try:
         from edgefold.export.native.generator import generate
+    except ModuleNotFoundError as error:
+        raise missing_build_extra(error) from error
+    return generate(Path(args.bundle), args.name)
+
+
+def _generated_files(args: argparse.Namespace) -> Mapping[str, str]:
+    """Return the C files by name, with those of the program if it is asked for; see `_generate`."""
+    if not args.program:
+        return _generate(args).files
+    from edgefold.runtime.errors import missing_build_extra
+
+    try:
         from edgefold.export.native.loop_program import program_sources
     except ModuleNotFoundError as error:
         raise missing_build_extra(error) from error
-    if args.program:
-        return program_sources(Path(args.bundle), args.name)
-    return generate(Path(args.bundle), args.name).files
+    return program_sources(Path(args.bundle), args.name)
+
+
+def _draw_memory(args: argparse.Namespace) -> None:
+    """Write the picture of --memory-map."""
+    from edgefold.cli.files import require_writable, write_output, written_lines
+    from edgefold.cli.plots.memory_map import memory_map
+
+    require_writable(args, "memory_map")
+    native = _generate(args)
+    picture = memory_map(args.title, native.struct_bytes, native.arenas)
+    write_output(args.memory_map, picture)
+    print(*written_lines(args.memory_map), sep="\n")
 
 
 def _write_source(args: argparse.Namespace) -> int:
     """Write the C files into --out, print how to compile them, and return DONE."""
+    from edgefold.cli.generated_files import marked, require_own, write_files
     from edgefold.cli.text import build as text
 
-    files = _generate(args)
-    _require_own(args.out, files)
-    _write(args.out, _marked(files))
+    files = _generated_files(args)
+    require_own(args.out, files)
+    write_files(args.out, marked(files))
     print(text.source_steps(args.out, files, args.program))
     return ExitCode.DONE
 
 
-def _marked(files: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files as bytes by name, each begun with a comment that this command wrote it."""
-    return {name: f"{MARK}\n{text}".encode() for name, text in files.items()}
-
-
-def _require_own(folder: Path, names: Iterable[str]) -> None:
-    """Refuse to replace a file that this command did not write, such as a main.c of the user's."""
-    from edgefold.runtime.errors import OutputError
-
-    for path in (folder / name for name in names):
-        if not path.exists() and not path.is_symlink():
-            continue
-        is_own = path.is_file() and path.read_bytes().startswith(MARK.encode())
-        if not is_own:
-            raise OutputError(
-                f"{path} exists, and `edgefold build` did not write it; give another --out, or "
-                "move it away. Nothing was written."
-            )
-
-
-def _write(folder: Path, files: Mapping[str, bytes], mode: int | None = None) -> None:
-    from edgefold.runtime.files import write_atomic
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        write_atomic(folder / name, data, mode=mode)
-        print(f"written  {folder / name}")
-
-
 def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     """Compile a program, or a library for another processor, into --out; return DONE."""
+    from edgefold.cli.generated_files import marked, require_own, write_files
     from edgefold.cli.text import build as text
     from edgefold.export.native.toolchain import compilers
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
 
-    files = _generate(args)
+    files = _generated_files(args)
     headers = {} if args.program else {n: files[n] for n in files if n.endswith(".h")}
-    _require_own(args.out, headers)
+    require_own(args.out, headers)
     print(text.title(args.title, compiler))
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
@@ -281,9 +293,10 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
             product = compilers.compile_library(files, compiler, folder)
         compiled_s = time.monotonic() - start_s
         print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s))
-        _write(args.out, {product.name: product.read_bytes()}, 0o755 if args.program else 0o644)
+        mode = 0o755 if args.program else 0o644
+        write_files(args.out, {product.name: product.read_bytes()}, mode)
     if not args.program:
-        _write(args.out, _marked(headers))
+        write_files(args.out, marked(headers))
         print(text.next_steps(args.bundle, args.out / product.name, compiler))
     return ExitCode.DONE
 
@@ -297,7 +310,7 @@ def _build_library(
     from edgefold.export.native.toolchain.elf_sizes import sizes_of
 
     folder = _require_writable(store)
-    files = _generate(args)
+    files = _generated_files(args)
     print(text.title(args.title, compiler))
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()

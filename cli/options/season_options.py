@@ -30,7 +30,7 @@ def named(bundle: str | Path, longest: int | None) -> str:
     """Return how a bundle is named where its output is shown, as "sensors --longest-season 24"."""
     from edgefold.runtime.sensors.shipped_bundle import word_of
 
-    return f"{word_of(str(bundle))} --longest-season {longest}" if longest else str(bundle)
+    return word_of(str(bundle)) + (f" --longest-season {longest}" if longest else "")
 
 
 @contextmanager

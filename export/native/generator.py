@@ -12,7 +12,7 @@ the graphs (state, commit, scaling, snapshots) is written by
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,9 @@ import onnx
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.graph_function import GraphFunction
 from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.licence import LICENCE, WEIGHTS_LICENCE
+from edgefold.export.native.program.arena import ArenaPlan, planned
 from edgefold.export.native.program.bounds import outside
 from edgefold.export.native.program.c_loops import statement_text
 from edgefold.export.native.program.c_words import model_identifier
@@ -30,7 +32,7 @@ from edgefold.export.native.program.coverage import UncoveredError, UncoveredNod
 from edgefold.export.native.program.extremes import with_extremes
 from edgefold.export.native.program.head_loops import nested
 from edgefold.export.native.program.lowering import c_name, lowered
-from edgefold.export.native.program.statements import joined, needed_only, planned, with_locals
+from edgefold.export.native.program.statements import joined, needed_only, with_locals
 from edgefold.export.native.program.values import Buffer
 from edgefold.export.native.rules import RULES
 from edgefold.export.native.verified_graph import read_weights, verified_graph
@@ -51,7 +53,8 @@ class NativeSource:
     Attributes:
         name: NAME in the names of the struct and of all functions, `edgefold_NAME`.
         header, source, data: Texts of the three files.
-        arena_bytes: Bytes of the arena, a static array for the intermediate values of one graph.
+        arenas: Places of each graph's intermediate values in the arena, by the graph's name.
+        struct_bytes: Bytes of the struct, one for each stream.
         weight_bytes: Bytes of the constants.
     """
 
@@ -59,8 +62,14 @@ class NativeSource:
     header: str
     source: str
     data: str
-    arena_bytes: int
+    arenas: Mapping[str, ArenaPlan]
+    struct_bytes: int
     weight_bytes: int
+
+    @property
+    def arena_bytes(self) -> int:
+        """Return the bytes of the arena, a static array for the values of one graph at a time."""
+        return max(plan.n_bytes for plan in self.arenas.values())
 
     @property
     def files(self) -> dict[str, str]:
@@ -94,9 +103,15 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
         f"/* The constants of edgefold_{name}.c, in the order in which it was written. */\n"
         f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
     )
-    arena_bytes = max(function.arena_bytes for function in functions)
-    header, source = LICENCE + header, LICENCE + source
-    return NativeSource(name, header, source, data, arena_bytes, constants.n_bytes)
+    return NativeSource(
+        name,
+        LICENCE + header,
+        LICENCE + source,
+        data,
+        {function.graph.name: function.arena for function in functions},
+        StreamStruct(manifest, f"edgefold_{name}").n_bytes,
+        constants.n_bytes,
+    )
 
 
 def refusal(bundle: Path) -> tuple[str, ...]:
@@ -155,13 +170,13 @@ def functions_of(manifest: Manifest, constants: Constants) -> list[GraphFunction
 
 def _function(model: onnx.ModelProto, graph: Graph, constants: Constants) -> GraphFunction:
     name = f"run_{c_name(graph.name)}"
-    source, arena_bytes = write_function(model, name, (*graph.inputs, *graph.outputs), constants)
-    return GraphFunction(graph, name, source, arena_bytes)
+    source, arena = write_function(model, name, (*graph.inputs, *graph.outputs), constants)
+    return GraphFunction(graph, name, source, arena)
 
 
 def write_function(
     model: onnx.ModelProto, name: str, tensors: Sequence[Tensor], constants: Constants
-) -> tuple[str, int]:
+) -> tuple[str, ArenaPlan]:
     """Write a graph with fixed shapes as a static C function.
 
     Args:
@@ -171,7 +186,7 @@ def write_function(
         constants: Collects the weights.
 
     Returns:
-        The text of the function, and the bytes of the arena that it needs.
+        The text of the function, and the places of its intermediate values in the arena.
 
     Raises:
         UncoveredError: The graph has operators that are not covered; it names every such node.
@@ -191,24 +206,23 @@ def write_function(
             "Run the bundle on onnxruntime."
         )
     statements = nested(statements)
-    starts, arena_bytes = planned(statements, program.arena)
+    plan = planned(statements, program.arena)
     inputs = {info.name for info in model.graph.input}
     parameters = [
         f"{'const ' * (tensor in inputs)}{buffer.c_type} *{buffer.name}"
         for tensor, buffer in arguments.items()
     ]
     lines = [f"static void {name}(", *_wrapped([*parameters, "unsigned char *arena"]), "{"]
-    for buffer in program.arena:
-        if buffer in starts:
-            at = f"(arena + {starts[buffer]})"
-            lines.append(f"    {buffer.c_type} *const {buffer.name} = ({buffer.c_type} *){at};")
+    for planned_buffer in plan.buffers:
+        buffer, at = planned_buffer.buffer, f"(arena + {planned_buffer.start})"
+        lines.append(f"    {buffer.c_type} *const {buffer.name} = ({buffer.c_type} *){at};")
     lines.append("    const edgefold_mode mode = edgefold_flush_tiny();")
     used = {buffer for s in statements for buffer in s.reads | s.writes}
-    idle = [b.name for b in arguments.values() if b not in used] + ["arena"] * (not starts)
+    idle = [b.name for b in arguments.values() if b not in used] + ["arena"] * (not plan.buffers)
     lines += [f"    (void){unused};" for unused in idle]
     for statement in statements:
         lines += [f"    {line}" for line in statement_text(statement)]
-    return "\n".join([*lines, "    edgefold_restore(mode);", "}", ""]), arena_bytes
+    return "\n".join([*lines, "    edgefold_restore(mode);", "}", ""]), plan
 
 
 def _wrapped(parameters: Sequence[str]) -> list[str]:

@@ -301,6 +301,9 @@ def test_a_library_for_another_processor_is_refused(
         ["--library", "x.so", "--compiler", "gcc"],
         ["--target", "z80", "--out", "out"],
         ["--longest-season", "24"],
+        ["--memory-map", "memory.png"],
+        ["--memory-map", "memory.svg", "--flags=-O2"],
+        ["--memory-map", "memory.svg", "--list"],
         ["--longest-season", "24", "--list"],
         ["--longest-season", "24", "--target", "aarch64-linux-gnu", "--out", "out"],
     ],
@@ -335,3 +338,15 @@ def test_a_library_for_shorter_seasons_comes_with_its_bundle(
     assert main([*build[:3], "48", *build[4:]]) == ExitCode.REFUSED
     assert "is not this bundle" in capsys.readouterr().err
     assert main(build) == ExitCode.DONE  # the same again
+
+
+def test_the_memory_map_alone_only_draws(
+    tiny_bundle: Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "memory.svg"
+    build = ["build", str(tiny_bundle), "--memory-map", str(picture)]
+    assert main(build) == ExitCode.DONE
+    assert capsys.readouterr().out == f"written  {picture}\n"
+    assert picture.read_text().startswith("<svg") and names(cache) == []
+    assert main([*build, "--source", "--out", str(tmp_path / "out")]) == ExitCode.DONE
+    assert "edgefold_cmanp.c" in names(tmp_path / "out")

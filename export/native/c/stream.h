@@ -107,7 +107,16 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 #define ${NAME}_FLASH_BYTES $flash_bytes /* constants: weights, scaling, first values */
 #define ${NAME}_SNAPSHOT_BYTES $snapshot_bytes /* that save writes at most, without extra arrays */
 
-/* The predictions come first. Each has ${NAME}_TARGETS places for each stream, so that
+/* The struct in bytes; behind each member stands its first byte, then its length.
+ *
+$memory
+ *
+ * On top comes the arena, in which one step at a time computes: $arena_bytes bytes.
+@if rings
+ * Where snapshots can be loaded it has $load_bytes: it then holds the rings.
+@end
+ *
+ * The predictions come first. Each has ${NAME}_TARGETS places for each stream, so that
  * stream s begins at s * ${NAME}_TARGETS * (numbers of a target).
 @if filter
  * A step fills them; they hold until the next one. */

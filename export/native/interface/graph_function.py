@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgefold.export.native.program.arena import ArenaPlan
 from edgefold.runtime.bundle.manifest import Graph
 
 
@@ -16,10 +17,15 @@ class GraphFunction:
             then the arena: memory for intermediate values, aligned to 64 bytes.
         c_name: Name of the function.
         source: C text of the function.
-        arena_bytes: Number of bytes of the arena that the function needs.
+        arena: Places of its intermediate values in the arena.
     """
 
     graph: Graph
     c_name: str
     source: str
-    arena_bytes: int
+    arena: ArenaPlan
+
+    @property
+    def arena_bytes(self) -> int:
+        """Return the number of bytes of the arena that the function needs."""
+        return self.arena.n_bytes

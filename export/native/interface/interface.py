@@ -52,7 +52,7 @@ def interface_of(
     words |= step_words(struct, by_name) | state_words(struct)
     engine = engine_of(struct, words)
     words |= {"engine": engine.header, "scratch": engine.scratch}
-    header = filled("stream.h", {**words, "members": struct.text})
+    header = filled("stream.h", {**words, "members": struct.text, "memory": struct.memory_text})
     types = sorted({t.dtype for t in manifest.prediction_tensors})
     tells = [filled("tell.c", {**words, "dtype": d, "type": C_TYPES[d]}) for d in types]
     parts = [

@@ -18,6 +18,16 @@ from edgefold.runtime.bundle.manifest_rules import row_shape, writers
 from edgefold.runtime.errors import ExportError
 
 COMMIT_BYTES = 24
+KINDS = {
+    "predictions": "predictions",
+    "commits": "which side of the state is current",
+    "state": "state, both sides: a step reads one and writes the other",
+    "rings": "rings: the last rows, on one side",
+    "rows": "new rows of the rings, until they are written there",
+    "cache": "cache: what queries read of the state",
+    "staged": "inputs and outputs of steps",
+}
+"""Kinds of memory in the struct, in their order where elements have the same size."""
 UNITS = {
     "affine": ", in units of y",
     "scale": ", in units of y",
@@ -49,11 +59,44 @@ class Member:
     def n_bytes(self) -> int:
         return self.sides * self.size * np.dtype(self.dtype).itemsize
 
+    def text(self, place: int) -> str:
+        """Return the C line that declares the array at byte `place` of the struct."""
+        sides = f"[{self.sides}]" * (self.sides > 1)
+        note = f"{place}: {self.n_bytes} bytes, {self.note}"
+        return f"    {C_TYPES[self.dtype]} {self.name}{sides}[{self.size}]; /* {note} */"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Describes members of one kind that follow each other in the struct.
+
+    Attributes:
+        kind: Key of `KINDS`.
+        start: First byte in the struct.
+        members: The arrays; none for the commits.
+    """
+
+    kind: str
+    start: int
+    members: tuple[Member, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        if self.kind == "commits":
+            return 2 * COMMIT_BYTES
+        return sum(member.n_bytes for member in self.members)
+
     @property
     def text(self) -> str:
-        """Return the C line that declares the array in the struct."""
-        sides = f"[{self.sides}]" * (self.sides > 1)
-        return f"    {C_TYPES[self.dtype]} {self.name}{sides}[{self.size}]; /* {self.note} */"
+        """Return the C lines that declare the members, below a comment on all of them."""
+        lines = [f"    /* {KINDS[self.kind]}: {self.n_bytes} bytes at {self.start} */"]
+        if self.kind == "commits":
+            lines.append("    struct edgefold_commit commits[2];")
+        place = self.start
+        for member in self.members:
+            lines.append(member.text(place))
+            place += member.n_bytes
+        return "\n".join(lines)
 
 
 @dataclass(slots=True)
@@ -127,29 +170,56 @@ class StreamStruct:
         return sum({1 << group for group in self.group_of.values()})
 
     @property
-    def by_size(self) -> list[Member]:
-        """Return all members (arrays) except predictions, in their order in memory."""
-        kinds = (self.state, self.rows, self.cache, self.staged)
-        members = [member for kind in kinds for member in kind.values()]
-        return sorted(members, key=lambda member: -np.dtype(member.dtype).itemsize)
+    def regions(self) -> list[Region]:
+        """Return all members in their order in memory, as parts of one kind of memory.
+
+        Predictions come first; then the largest elements, so that no part begins with a gap.
+        """
+        state = self.state.values()
+        kinds = {
+            "state": [member for member in state if member.sides > 1],
+            "rings": [member for member in state if member.sides == 1],
+            "rows": [*self.rows.values()],
+            "cache": [*self.cache.values()],
+            "staged": [*self.staged.values()],
+        }
+        parts: list[tuple[str, tuple[Member, ...]]] = [
+            ("predictions", tuple(self.predictions.values())),
+            ("commits", ()),
+        ]
+        for size in (8, 4, 2, 1):
+            for kind, members in kinds.items():
+                alike = tuple(m for m in members if np.dtype(m.dtype).itemsize == size)
+                parts += [(kind, alike)] * bool(alike)
+        regions, place = [], 0
+        for kind, alike in parts:
+            regions.append(Region(kind, place, alike))
+            place += regions[-1].n_bytes
+        return regions
 
     @property
     def text(self) -> str:
         """Return the C lines of all members of the struct; predictions come first."""
-        return "\n".join(
-            [
-                *(member.text for member in self.predictions.values()),
-                "    struct edgefold_commit commits[2];",
-                *(member.text for member in self.by_size),
-                "    uint8_t current; /* of the two commits */",
-            ]
-        )
+        current = "    uint8_t current; /* of the two commits */"
+        return "\n".join([*(region.text for region in self.regions), current])
+
+    @property
+    def memory_text(self) -> str:
+        """Return lines of a C comment: the bytes of each kind of memory, and where it lies."""
+        lines = []
+        for kind, title in KINDS.items():
+            regions = [region for region in self.regions if region.kind == kind]
+            if regions:
+                n_bytes = sum(region.n_bytes for region in regions)
+                places = " and ".join(f"{region.start}" for region in regions)
+                lines.append(f" * {n_bytes:>9}  at {places}: {title}")
+        return "\n".join(lines)
 
     @property
     def n_bytes(self) -> int:
         """Return the size of the struct in bytes."""
-        members = (*self.predictions.values(), *self.by_size)
-        return -8 * (-(sum(m.n_bytes for m in members) + 2 * COMMIT_BYTES + 1) // 8)
+        last = self.regions[-1]
+        return -8 * (-(last.start + last.n_bytes + 1) // 8)
 
     def arguments(self, graph: Graph) -> list[str]:
         """Return the C arguments of a graph's function.

@@ -48,8 +48,7 @@ def loop_text(loop: Loop) -> list[str]:
     shape, strides = _collapsed(loop.shape, views)
     indices = INDICES[: len(shape)]
     assert len(shape) <= len(INDICES)
-    names = ", ".join(dict.fromkeys(a.note for a in loop.assignments))
-    lines = [f"/* {names} */"]
+    lines = [f"/* {loop.note} */"]
     for depth, (index, n) in enumerate(zip(indices, shape, strict=True)):
         inner = depth == len(shape) - 1
         if inner and n >= VECTORISED:

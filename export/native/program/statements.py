@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from edgefold.export.native.program.values import (
     Buffer,
     Expression,
@@ -52,6 +50,11 @@ class Loop:
 
     shape: Shape
     assignments: list[Assignment]
+
+    @property
+    def note(self) -> str:
+        """Return the names of the values that the loop computes."""
+        return ", ".join(dict.fromkeys(assignment.note for assignment in self.assignments))
 
     @property
     def reads(self) -> set[Buffer]:
@@ -102,6 +105,11 @@ class Nest:
 
     n: int
     body: list[Loop | KernelCall]
+
+    @property
+    def note(self) -> str:
+        """Return the names of the values that the statements compute."""
+        return ", ".join(statement.note for statement in self.body)
 
     @property
     def reads(self) -> set[Buffer]:
@@ -285,52 +293,3 @@ def with_locals(statements: Sequence[Statement]) -> list[Statement]:
             if private and not twice:
                 statement.assignments[at] = Assignment(a.target, a.expression, a.note, local=True)
     return list(statements)
-
-
-def planned(
-    statements: Sequence[Statement], arena: Sequence[Buffer]
-) -> tuple[dict[Buffer, int], int]:
-    """Return where each buffer of the arena begins, and the length of the arena, in bytes.
-
-    Buffers that are never needed at once may lie in the same place: the largest are placed first,
-    each at the lowest free address for as long as it lives.
-    """
-    lives: dict[Buffer, tuple[int, int]] = {}
-    for at, statement in enumerate(statements):
-        loops = statement.body if isinstance(statement, Nest) else [statement]
-        hidden = {
-            a.target.buffer
-            for loop in loops
-            if isinstance(loop, Loop)
-            for a in loop.assignments
-            if a.local
-        }
-        for buffer in (statement.reads | statement.writes) - hidden:
-            if buffer.place == "arena":
-                lives[buffer] = (lives.get(buffer, (at, at))[0], at)
-    starts: dict[Buffer, int] = {}
-    order = {buffer: at for at, buffer in enumerate(arena)}
-    for buffer in sorted(lives, key=lambda b: (-n_bytes(b), order[b])):
-        first, last = lives[buffer]
-        spans = sorted(
-            (starts[other], starts[other] + n_bytes(other))
-            for other in starts
-            if lives[other][0] <= last and first <= lives[other][1]
-        )
-        start = 0
-        for low, high in spans:
-            if start + n_bytes(buffer) <= low:
-                break
-            start = max(start, high)
-        starts[buffer] = start
-    return starts, max((starts[b] + n_bytes(b) for b in starts), default=0)
-
-
-ALIGNED = 64
-"""Alignment of buffers in bytes: the length of a cache line and of the widest vector."""
-
-
-def n_bytes(buffer: Buffer) -> int:
-    """Return the number of bytes of the arena that a buffer takes."""
-    width = np.dtype(buffer.dtype).itemsize
-    return -(-buffer.size * width // ALIGNED) * ALIGNED

@@ -19,6 +19,7 @@ import pytest
 from edgefold.export.native.interface.graph_function import GraphFunction
 from edgefold.export.native.interface.interface import interface_of
 from edgefold.export.native.interface.stream_struct import Member, StreamStruct
+from edgefold.export.native.program.arena import ArenaPlan
 from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.runtime import load_manifest
 from edgefold.runtime.arrays import Array
@@ -96,7 +97,7 @@ def stubs(manifest: Manifest, body: str = "") -> list[GraphFunction]:
             f"    void *const tensors[] = {{{listed}}};\n    (void)arena;\n    (void)tensors;\n"
             f"    {call}\n}}\n"
         )
-        functions.append(GraphFunction(graph, f"run_{index}", source, 64))
+        functions.append(GraphFunction(graph, f"run_{index}", source, ArenaPlan()))
     return functions
 
 
@@ -130,18 +131,12 @@ def layout_of(struct: StreamStruct) -> type[ctypes.Structure]:
         size = np.dtype(member.dtype).itemsize
         return member.name, aligned[size] * (n // size)
 
-    return type(
-        "CStruct",
-        (ctypes.Structure,),
-        {
-            "_fields_": [
-                *(field(member) for member in struct.predictions.values()),
-                ("commits", CCommit * 2),
-                *(field(member) for member in struct.by_size),
-                ("current", ctypes.c_uint8),
-            ]
-        },
-    )
+    fields: list[tuple[str, Any]] = []
+    for region in struct.regions:
+        commits = [("commits", CCommit * 2)] if region.kind == "commits" else []
+        fields += [*commits, *(field(member) for member in region.members)]
+    fields.append(("current", ctypes.c_uint8))
+    return type("CStruct", (ctypes.Structure,), {"_fields_": fields})
 
 
 class CStream:

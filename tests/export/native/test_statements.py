@@ -10,6 +10,7 @@ from onnx import helper
 
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.generator import write_function
+from edgefold.export.native.program.arena import n_bytes, planned
 from edgefold.export.native.program.constants import Constants, packed
 from edgefold.export.native.program.lowering import c_name
 from edgefold.export.native.program.statements import (
@@ -17,8 +18,6 @@ from edgefold.export.native.program.statements import (
     Loop,
     Program,
     joined,
-    n_bytes,
-    planned,
     with_locals,
 )
 from edgefold.export.native.program.values import Buffer, Value, View, apply, row_major
@@ -29,7 +28,8 @@ SIDES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 def written(case: Case) -> tuple[str, int]:
     model = model_of(case)
-    return write_function(model, "run", tensors_of(model), Constants("case"))
+    text, plan = write_function(model, "run", tensors_of(model), Constants("case"))
+    return text, plan.n_bytes
 
 
 def test_a_chain_of_elementwise_operations_is_one_loop_with_local_variables() -> None:
@@ -93,7 +93,9 @@ def test_buffers_that_live_at_once_never_share_memory(lives: list[tuple[int, int
             if at in (min(one, two), max(one, two))
         ]
         statements.append(Loop((), [Assignment(View(b, 0, ()), source, b.name) for b in alive]))
-    starts, total = planned(statements, arena)
+    plan = planned(statements, arena)
+    starts, total = {place.buffer: place.start for place in plan.buffers}, plan.n_bytes
+    assert max(plan.used_bytes, default=0) <= total
     for k, (one, two, _) in enumerate(lives):
         assert 0 <= starts[arena[k]] <= total - n_bytes(arena[k])
         assert starts[arena[k]] % 64 == 0
