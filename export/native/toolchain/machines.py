@@ -4,8 +4,8 @@ The fixed files of `firmware/` start a machine, print by semihosting and count i
 here runs a compiler or an emulator: commands are given as lists.
 
 Instructions are counted by the machine's own counter under `qemu -icount shift=0`, where an
-instruction takes 1 ns: SysTick on a Cortex-M (25 MHz: in steps of 40 instructions; 20 MHz: of 50),
-`minstret` on RISC-V (exactly). These are instructions, not cycles of a board.
+instruction takes 1 ns: SysTick on a Cortex-M (in steps of 40 instructions at 25 MHz, 50 at 20 MHz,
+31.25 at 32 MHz), `minstret` on RISC-V (exactly). These are instructions, not cycles of a board.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _qemu(system: str, machine: str) -> tuple[str, ...]:
     )
 
 
-def _mps2(board: str, processor: str, name: str = "", tick_ns: int = 40) -> FirmwareMachine:
+def _mps(board: str, processor: str, name: str = "", tick_ns: float = 40) -> FirmwareMachine:
     memory = f"memory_{board.replace('-', '_')}.ld"
     flags = (f"-DMACHINE_TICK_NS={tick_ns}", "-T", memory, *BARE)
     qemu = _qemu("arm", board)
@@ -79,11 +79,12 @@ def _part(name: str, processor: str) -> FirmwareMachine:
 
 VIRT = "memory_riscv32_virt.ld"
 EMULATED = (
-    _mps2("mps2-an386", "cortex-m4"),
-    _mps2("mps2-an500", "cortex-m7"),
-    _mps2("mps2-an505", "cortex-m33", tick_ns=50),
+    _mps("mps2-an386", "cortex-m4"),
+    _mps("mps2-an500", "cortex-m7"),
+    _mps("mps2-an505", "cortex-m33", tick_ns=50),
     # A Cortex-M3 runs the code of a Cortex-M0+ as well, and counts its instructions.
-    _mps2("mps2-an385", "cortex-m0plus", "mps2-an385 as M0+"),
+    _mps("mps2-an385", "cortex-m0plus", "mps2-an385 as M0+"),
+    _mps("mps3-an547", "cortex-m55", tick_ns=31.25),
     FirmwareMachine(
         "riscv32 virt",
         TARGETS["riscv32"],
@@ -99,8 +100,8 @@ EMULATED = (
         ("qemu-aarch64-static",),
     ),
 )
-"""Machines that qemu emulates: Cortex-M4F, M7, M33, M0+ and a 32-bit RISC-V, the last two with
-software floats, and a process on a 64-bit Arm Linux with NEON."""
+"""Machines that qemu emulates: Cortex-M4F, M7, M33, M0+ and M55 with Helium, a 32-bit RISC-V, and a
+process on a 64-bit Arm Linux with NEON. M0+ and RISC-V have software floats."""
 PARTS = (
     _part("rp2040", "cortex-m0plus"),
     _part("rp2350", "cortex-m33"),

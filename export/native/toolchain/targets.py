@@ -109,6 +109,8 @@ TARGETS = {
         # Parts of the M7 and M33 may compute float64 as well; not all do.
         _cortex_m("m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
         _cortex_m("m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+        # The compiler takes the FPU from the core: one with vectors of Helium, also of floats.
+        _cortex_m("m55", "-mfloat-abi=hard"),
         Target(
             "riscv32",
             "riscv64-unknown-elf-gcc",
