@@ -69,8 +69,8 @@ def sizes_as_c(bundle: Path) -> CSizes | NoCSizes:
     except ExportError as error:
         reason, _, change = str(error).partition(". ")
         return NoCSizes(reason, change, is_refused=True)
-    ram_bytes = native.struct_bytes + native.arena_bytes
-    return CSizes(ram_bytes, native.arena_bytes, native.weight_bytes)
+    arena_bytes = native.loading_bytes  # the C is compiled with snapshots if nothing is said
+    return CSizes(native.struct_bytes + arena_bytes, arena_bytes, native.weight_bytes)
 
 
 def run_sweep(args: argparse.Namespace, demand: Demand) -> int:

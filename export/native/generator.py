@@ -20,7 +20,7 @@ import onnx
 
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.graph_function import GraphFunction
-from edgefold.export.native.interface.interface import interface_of
+from edgefold.export.native.interface.interface import arena_sizes, interface_of
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.licence import LICENCE, WEIGHTS_LICENCE
 from edgefold.export.native.program.arena import ArenaPlan, planned
@@ -55,6 +55,8 @@ class NativeSource:
         header, source, data: Texts of the three files.
         arenas: Places of each graph's intermediate values in the arena, by the graph's name.
         struct_bytes: Bytes of the struct, one for each stream.
+        arena_bytes: Bytes of the arena, a static array in which one graph at a time computes.
+        loading_bytes: Bytes of the arena if snapshots can be loaded; then it must hold the rings.
         weight_bytes: Bytes of the constants.
     """
 
@@ -64,12 +66,9 @@ class NativeSource:
     data: str
     arenas: Mapping[str, ArenaPlan]
     struct_bytes: int
+    arena_bytes: int
+    loading_bytes: int
     weight_bytes: int
-
-    @property
-    def arena_bytes(self) -> int:
-        """Return the bytes of the arena, a static array for the values of one graph at a time."""
-        return max(plan.n_bytes for plan in self.arenas.values())
 
     @property
     def files(self) -> dict[str, str]:
@@ -103,13 +102,15 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
         f"/* The constants of edgefold_{name}.c, in the order in which it was written. */\n"
         f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
     )
+    struct = StreamStruct(manifest, f"edgefold_{name}")
     return NativeSource(
         name,
         LICENCE + header,
         LICENCE + source,
         data,
         {function.graph.name: function.arena for function in functions},
-        StreamStruct(manifest, f"edgefold_{name}").n_bytes,
+        struct.n_bytes,
+        *arena_sizes(struct, functions),
         constants.n_bytes,
     )
 

@@ -143,18 +143,27 @@ def _number_type(m: Manifest) -> str:
     return C_TYPES[dtypes.pop()] if dtypes else "float"
 
 
+def arena_sizes(struct: StreamStruct, functions: Sequence[GraphFunction]) -> tuple[int, int]:
+    """Return the bytes of the arena: in which steps compute, and if snapshots can be loaded too.
+
+    The loading of a snapshot keeps the rings there until it has judged everything.
+    """
+    arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))
+    return arena, max(arena, *(end for _, end in ring_places(struct).values()), 0)
+
+
 def _sizes(
     struct: StreamStruct, functions: Sequence[GraphFunction], weight_bytes: int
 ) -> dict[str, object]:
     """Return sizes in bytes, such as that of the struct, by the header template's word for each."""
     m = struct.manifest
     members = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
-    arena = max(ALIGNMENT, *(function.arena_bytes for function in functions))
+    arena, load = arena_sizes(struct, functions)
     tables = sum(16 * len(s.shift) for s in (m.scaling_x, m.scaling_y) if not s.is_identity)
     stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
     return {
         "arena_bytes": arena,
-        "load_bytes": max(arena, *(end for _, end in ring_places(struct).values()), 0),
+        "load_bytes": load,
         "state_bytes": sum(member.n_bytes for member in members),
         "struct_bytes": struct.n_bytes,
         "snapshot_bytes": snapshot_bytes(m),
