@@ -206,11 +206,20 @@ def test_a_stream_neither_phones_home_nor_leaves_files_in_the_home(
 
 def test_every_folder_with_code_or_data_is_shipped() -> None:
     listed = set(PYPROJECT["tool"]["setuptools"]["packages"])
+    data = PYPROJECT["tool"]["setuptools"]["package-data"]
+    whole = [  # folders that are shipped as they are, with all in them
+        ROOT.joinpath(*name.split(".")[1:], pattern.partition("/")[0])
+        for name, patterns in data.items()
+        for pattern in patterns
+        if pattern.endswith("/**/*")
+    ]
+    assert all(folder.is_dir() for folder in whole)
     found = {
         ".".join((NAMESPACE, *path.parent.relative_to(ROOT).parts))
         for package in ALLOWED
         for pattern in ("*.py", "*.json", *C_FILES)
         for path in (ROOT / package).rglob(pattern)
+        if not any(path.is_relative_to(folder) for folder in whole)
     }
     assert found == listed
     assert set(C_FILES) <= set(PYPROJECT["tool"]["setuptools"]["package-data"]["*"])

@@ -2,6 +2,7 @@
 
     bundle ──generate──> C ──compiler──> library ──golden stream──> kept: the backend `native`
                           │─ --source ──> files for a project of yours
+                          │─ --package ─> the same as a library of Arduino, Zephyr, CMake ..
                           │─ --program ─> a static program: rows in, predictions out
                           └─ --target ──> the same for another processor
 
@@ -40,6 +41,7 @@ EXAMPLES = (
     "edgefold build bundles/sensor",
     "edgefold build bundles/sensor --source --out firmware/model",
     "edgefold build bundles/sensor --target cortex-m4 --out firmware/model",
+    "edgefold build bundles/sensor --package arduino --out edgefold_sensor",
     "edgefold build bundles/sensor --program --target aarch64-linux-gnu --out dist",
     "edgefold build bundles/sensor --target aarch64-linux-gnu --name sensor --out dist",
     "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
@@ -48,9 +50,13 @@ EXAMPLES = (
     "edgefold build sensors --longest-season 24 --source --out firmware/model",
 )
 
+MAKERS = "--source, --package, --program and --target"
+"""Options by which files are written into --out."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `edgefold build`."""
+    from edgefold.export.native.packages.layout import KINDS
     from edgefold.export.native.toolchain.targets import TARGETS
 
     add_bundle_argument(parser)
@@ -74,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", action="store_true", help="write the C files into --out and compile nothing"
     )
     parser.add_argument(
+        "--package",
+        choices=KINDS,
+        metavar="KIND",
+        help="write the C as a library into --out, with an example, as others of its kind are laid "
+        f"out: {', '.join(KINDS)}; compiles nothing",
+    )
+    parser.add_argument(
         "--program",
         action="store_true",
         help="the whole loop as a static program of one bundle, as `edgefold run`, without Python",
@@ -90,16 +103,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where --source, --program and --target write, or --longest-season its bundle",
+        help="where --source, --package, --program and --target write, or --longest-season its "
+        "bundle",
     )
     parser.add_argument(
         "--memory-map",
         type=Path,
         metavar="FILE.svg",
         help="draw the memory in which steps compute: each buffer, where and for how long; without "
-        "--source, --program or --target nothing else is done",
+        "--source, --package, --program or --target nothing else is done",
     )
-    add_longest_season(parser, "; without --source, --program or --target that bundle is written")
+    add_longest_season(parser, "; where no files of C are made, that bundle is written")
     parser.add_argument(
         "--compiler",
         metavar="CC",
@@ -167,6 +181,8 @@ def _build(args: argparse.Namespace) -> int:
             return ExitCode.DONE
     if args.source:
         return _write_source(args)
+    if args.package:
+        return _write_package(args, manifest)
     from edgefold.export.native.toolchain.compilers import find_compiler
     from edgefold.export.native.toolchain.targets import TARGETS
 
@@ -178,43 +194,55 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _require_sense(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
     from edgefold.export.native.toolchain.targets import TARGETS
 
     alone = "--library" if args.library else "--list" if args.list else None
-    makes_files = _makes_files(args)
     others = (args.out, args.compiler, args.flags, args.name, args.longest_season, args.memory_map)
-    if alone and (makes_files or any(others)):
+    if alone and (_makes_files(args) or any(others)):
         args.usage_error(f"{alone} goes with --cache alone")
-    if args.memory_map and args.memory_map.suffix != ".svg":
-        args.usage_error("--memory-map takes a name that ends in .svg")
-    if args.memory_map and not makes_files and (args.out or args.compiler or args.flags):
-        args.usage_error(
-            "--memory-map only draws, unless files are made by --source, --program or --target: "
-            "leave out --out, --compiler and --flags"
-        )
-    if args.source and (args.target or args.compiler or args.flags):
-        args.usage_error("--source compiles nothing: leave out --target, --compiler and --flags")
+    written = "--source" if args.source else "--package" if args.package else None
+    if written and (args.target or args.compiler or args.flags):
+        args.usage_error(f"{written} compiles nothing: leave out --target, --compiler and --flags")
+    if args.package and (args.source or args.program):
+        args.usage_error("--package writes sources as a library: leave out --source and --program")
     if args.program and args.target and not TARGETS[args.target].is_linux:
         args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")
-    if makes_files and not args.out:
-        args.usage_error("--source, --program and --target need --out, the folder to write into")
-    if args.longest_season and not args.out and not args.memory_map:
-        args.usage_error("--longest-season needs --out, where its bundle or its files are written")
     if args.longest_season and args.target and TARGETS[args.target].is_linux and not args.program:
         args.usage_error(
             "a library runs the bundle that it was built from: write that first, with "
             "--longest-season and --out BUNDLE, then build it for --target"
         )
-    if args.out and not makes_files and not args.longest_season:
+    _require_places(args)
+
+
+def _require_places(args: argparse.Namespace) -> None:
+    """Refuse --out where nothing is written into it, and its lack where something is."""
+    if args.memory_map and args.memory_map.suffix != ".svg":
+        args.usage_error("--memory-map takes a name that ends in .svg")
+    if _makes_files(args):
+        if not args.out:
+            args.usage_error(f"{MAKERS} need --out, the folder to write into")
+        return
+    if args.memory_map:
+        if args.out or args.compiler or args.flags:
+            args.usage_error(
+                f"--memory-map only draws, unless one of {MAKERS} makes files: leave out --out, "
+                "--compiler and --flags"
+            )
+    elif args.longest_season:
+        if not args.out:
+            args.usage_error("--longest-season needs --out, the folder of the bundle that it makes")
+    elif args.out:
         args.usage_error(
-            "a library for this machine is kept in --cache; --out goes with --source, --program or "
-            "--target, or with --longest-season for the bundle that it writes"
+            f"a library for this machine is kept in --cache; --out goes with {MAKERS}, or with "
+            "--longest-season for the bundle that it makes"
         )
 
 
 def _makes_files(args: argparse.Namespace) -> bool:
     """Return whether C, a program or a library for another processor is written into --out."""
-    return bool(args.source or args.program or args.target)
+    return bool(args.source or args.package or args.program or args.target)
 
 
 def _generate(args: argparse.Namespace) -> NativeSource:
@@ -267,6 +295,19 @@ def _write_source(args: argparse.Namespace) -> int:
     require_own(args.out, files)
     write_files(args.out, marked(files))
     print(text.source_steps(args.out, files, args.program))
+    return ExitCode.DONE
+
+
+def _write_package(args: argparse.Namespace, manifest: Manifest) -> int:
+    """Write the library of --package into --out, and return DONE."""
+    from edgefold.cli.generated_files import MARK, marked, require_own, write_files
+    from edgefold.cli.text import build as text
+    from edgefold.export.native.packages.layout import library_of, package_files
+
+    files = package_files(args.package, library_of(manifest, _generate(args)), MARK)
+    require_own(args.out, files)
+    write_files(args.out, marked(files))
+    print(text.package_steps(args.out))
     return ExitCode.DONE
 
 

@@ -119,6 +119,11 @@ def source_steps(folder: Path, files: Iterable[str], program: bool) -> str:
     return f"\nnext     compile in {folder}{then}:\n         {command}"
 
 
+def package_steps(folder: Path) -> str:
+    """Return a line that says where the use of a written library is explained."""
+    return f"\nnext     {folder / 'README.md'} says how a project takes it"
+
+
 def listing(libraries: Iterable[Library]) -> str:
     """Return lines on each library of a bundle: processor, size, errors, times, file."""
     lines = []

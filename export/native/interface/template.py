@@ -19,17 +19,28 @@ def fixed(name: str) -> str:
 
 
 def filled(name: str, words: Mapping[str, object]) -> str:
-    """Return a template's text with its words replaced; `words` must have a value for each."""
+    """Return a template of C with its words replaced; see `filled_text`."""
+    return filled_text(fixed(name), words)
+
+
+def filled_text(text: str, words: Mapping[str, object], form: type[Template] = Template) -> str:
+    """Return a template's text with its words replaced.
+
+    Args:
+        text: The template.
+        words: A value for each word.
+        form: How a word is marked in the text; `$word` by default.
+    """
     lines: list[str] = []
     visible = [True]
-    for line in fixed(name).splitlines():
+    for line in text.splitlines():
         mark, _, word = line.partition(" ")
         if mark == "@if":
             visible.append(visible[-1] and bool(words[word.lstrip("!")]) != word.startswith("!"))
         elif mark == "@end":
             visible.pop()
         elif visible[-1]:
-            text = Template(line).substitute(words)
-            if text.strip() or not line:  # a line of a word that is "" is dropped
-                lines.append(text)
+            full = form(line).substitute(words)
+            if full.strip() or not line:  # a line of a word that is "" is dropped
+                lines.append(full)
     return "\n".join(lines) + "\n"

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Predicts a row each second, then learns it, and prints the prediction. */
+#include <stdio.h>
+
+#include "freertos/FreeRTOS.h"
+#include "freertos/task.h"
+
+#include "<<library>>.h"
+
+<<turn>>
+void app_main(void)
+{
+    <<init>>;
+    for (unsigned n = 0;; n++) {
+        const enum edgefold_status status = turn(n);
+        if (status == EDGEFOLD_OK) {
+            printf("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
+        } else {
+            printf("%u was refused, status %d\n", n, (int)status);
+        }
+        vTaskDelay(pdMS_TO_TICKS(1000));
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Predicts a row each second, then learns it, and prints the prediction. */
+#include <zephyr/kernel.h>
+#include <zephyr/sys/printk.h>
+
+#include "<<library>>.h"
+
+<<turn>>
+int main(void)
+{
+    <<init>>;
+    for (unsigned n = 0;; n++) {
+        const enum edgefold_status status = turn(n);
+        if (status == EDGEFOLD_OK) {
+            printk("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
+        } else {
+            printk("%u was refused, status %d\n", n, (int)status);
+        }
+        k_sleep(K_SECONDS(1));
+    }
+    return 0;
+}

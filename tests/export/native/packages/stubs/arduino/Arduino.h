@@ -1,0 +1,14 @@
+/* What a sketch uses of Arduino's core, for tests: prints go to the standard output. */
+#include <stdint.h>
+#include <stdio.h>
+
+class SerialStub {
+public:
+    void begin(unsigned long) {}
+    void print(const char *text) { fputs(text, stdout); }
+    void print(unsigned number) { printf("%u", number); }
+    void println(double number, int digits) { printf("%.*f\n", digits, number); }
+    void println(int number) { printf("%d\n", number); }
+};
+static SerialStub Serial;
+static inline void delay(unsigned long) {}
