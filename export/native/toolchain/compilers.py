@@ -169,7 +169,7 @@ def _identify(command: Sequence[str], program: str) -> tuple[str, str]:
 
     `program` is the file that was found, perhaps by another PATH than this process has.
     """
-    answer = _run([program, *command[1:], "--version"])
+    answer = run_compiler([program, *command[1:], "--version"])
     first, name = answer.partition("\n")[0], os.path.basename(command[-1])
     version = re.search(r"(?:version |\) )(\d[\w.]*)", first)
     if _is_zig(command):
@@ -195,28 +195,28 @@ def compile_library(files: Mapping[str, str], compiler: Compiler, folder: Path) 
         BackendError: The compiler failed; the message has its first error.
         OSError: The folder cannot be written.
     """
-    objects = _compile(files, compiler, folder, ("-fPIC", "-DEDGEFOLD_LIBRARY"))
+    objects = compile_objects(files, compiler, folder, ("-fPIC", "-DEDGEFOLD_LIBRARY"))
     out = folder / f"{_name(files)}.so"
     # -z,defs: a missing function is an error here, not only when a board loads the library. A
     # program that is linked with the library looks for its soname, not for the path of this folder.
     link = ["-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", f"-Wl,-soname,{out.name}"]
     link += [*map(str, objects), MATHEMATICS, "-o", str(out)]
-    _run([*compiler.command, *compiler.flags, *link])
+    run_compiler([*compiler.command, *compiler.flags, *link])
     return out
 
 
 def compile_archive(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static library and return its file; see `compile_library`."""
-    objects = _compile(files, compiler, folder, ())
+    objects = compile_objects(files, compiler, folder, ())
     out = folder / f"lib{_name(files)}.a"
     out.unlink(missing_ok=True)  # else members of an older one would stay
-    _run([*compiler.archiver, "rcsD", str(out), *map(str, objects)])
+    run_compiler([*compiler.archiver, "rcsD", str(out), *map(str, objects)])
     return out
 
 
 def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) -> Path:
     """Compile a static program for Linux and return its file; see `compile_library`."""
-    objects = _compile(files, compiler, folder, (*compiler.static_flags, *LARGE))
+    objects = compile_objects(files, compiler, folder, (*compiler.static_flags, *LARGE))
     out = folder / _program_name(files)
     link = [
         *compiler.static_flags,
@@ -228,7 +228,7 @@ def compile_program(files: Mapping[str, str], compiler: Compiler, folder: Path) 
         "-o",
         str(out),
     ]
-    _run([*compiler.command, *compiler.flags, *link])
+    run_compiler([*compiler.command, *compiler.flags, *link])
     return out
 
 
@@ -254,7 +254,7 @@ def _name(files: Iterable[str]) -> str:
     return next(Path(name).stem for name in files if name.endswith(".c"))
 
 
-def _compile(
+def compile_objects(
     files: Mapping[str, str], compiler: Compiler, folder: Path, more: Sequence[str]
 ) -> list[Path]:
     """Write files into a folder, compile each `.c` with the flags `more`; return the objects."""
@@ -266,11 +266,11 @@ def _compile(
             objects.append((folder / name).with_suffix(".o"))
             level = ["-O0"] if name.endswith(DATA) else []
             flags = [*compiler.flags, *more, *level, "-c", name, "-o", str(objects[-1])]
-            _run([*compiler.command, *flags], folder)
+            run_compiler([*compiler.command, *flags], folder)
     return objects
 
 
-def _run(command: Sequence[str], folder: Path | None = None) -> str:
+def run_compiler(command: Sequence[str], folder: Path | None = None) -> str:
     """Run a program and return what it prints; raises BackendError with its first error."""
     environment = {**os.environ, "LC_ALL": "C"}  # so that "error" is the word for it
     try:
