@@ -3,6 +3,8 @@
 //     const sensors = await Sensors.open(bytes);
 //     const forecast = sensors.step(time, value, "roof");
 
+import { SINCE_S, UNTIL_S } from "../tables/dates.js";
+
 /** The levels of the quantiles q05 to q95. */
 export const LEVELS = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95];
 const ROW = ["known", "mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95", "logDensity", "pValue", "nMissing", "season",
@@ -11,8 +13,6 @@ const N_KNOWN = ROW.indexOf("nMissing");
 /** The longest path that is asked for: the longest season of the model. */
 const MOST_AHEAD = 1440;
 const PAGE_BYTES = 65536;
-/** Numbers between these limits are dates in seconds since 1970: the years 1985 to 2128. */
-const SINCE_S = 5e8, UNTIL_S = 5e9;
 const MARK = "edgefold-sensors-1";
 
 /** Why the engine refuses a row, by the number that it returns. @type {Readonly<Record<number, string>>} */

@@ -104,6 +104,11 @@ export function csvLine(texts) {
 export function general(number, digits) {
   if (!Number.isFinite(number)) return Number.isNaN(number) ? "nan" : number > 0 ? "inf" : "-inf";
   if (number === 0) return Object.is(number, -0) ? "-0" : "0";
+  // A number with few binary digits may be half-way between two decimals, and another is not.
+  if (Math.abs(number) >= 1e-4 && (number * 2 ** (digits + 5)) % 1 !== 0) {
+    const rounded = Number(number.toPrecision(digits));
+    if (Math.abs(rounded) < 10 ** digits) return String(rounded);
+  }
   const [mantissa, power] = halfEven(number, digits).split("e");
   const exponent = Number(power), isNegative = mantissa.startsWith("-");
   const figures = mantissa.replace(/[-.]/g, "").replace(/0+$/, "");
