@@ -54,6 +54,8 @@ export class Chart {
     this.isDated = true;
     this.events = [];
     this.pointers = new Map();
+    this.found = new Float64Array(5);
+    this.whole = { series: null, n: 0, width: 0, columns: [] }; // of the overview
     this.isAsked = false;
     this.listen();
   }
@@ -272,7 +274,8 @@ export class Chart {
     for (let i = 0, at = first; i < nPixels && at < end; i++) {
       const next = i === nPixels - 1 ? end : Math.max(at, series.rowAt(a + (i + 1) / nPixels * (b - a)));
       if (next === at) continue;
-      found.push([series.x(at), ...series.range(at, next)]);
+      const [low, high, under, over, middle] = series.range(at, next, this.found);
+      found.push([series.x(at), low, high, under, over, middle]);
       at = next;
     }
     return found;
@@ -280,7 +283,7 @@ export class Chart {
 
   placeY() {
     const { series, first, end } = this;
-    const [low, high, under, over] = series.range(first, end);
+    const [low, high, under, over] = series.range(first, end, new Float64Array(5));
     let [least, most] = low <= high ? [low, high] : [0, 1];
     const room = 0.7 * (most - least) || Math.abs(most) || 1;
     const bounds = [under, over];
@@ -538,11 +541,20 @@ export class Chart {
     pen.stroke();
   }
 
+  /** Ranges of all rows, which are found again only if there are more. */
+  allColumns(width) {
+    const { series, whole } = this;
+    if (whole.series !== series || whole.n !== series.n || whole.width !== width) {
+      this.whole = { series, n: series.n, width, columns: this.ranges(0, series.n, width) };
+    }
+    return this.whole.columns;
+  }
+
   /** Draw all rows in a strip, with the part that is shown above. */
   drawOverview() {
     const { series, left, right } = this, { pen, height } = context(this.overview), ink = colours();
     const [a, b] = this.ends, x = (place) => left + (place - a) / (b - a) * (right - left), bottom = height - 20;
-    const columns = this.ranges(0, series.n, right - left), low = Math.min(...columns.map((c) => c[1])), high = Math.max(...columns.map((c) => c[2]));
+    const columns = this.allColumns(Math.round(right - left)), low = Math.min(...columns.map((c) => c[1])), high = Math.max(...columns.map((c) => c[2]));
     const y = (value) => bottom - 3 - (high > low ? (value - low) / (high - low) : 0.5) * (bottom - 8);
     const above = this.pen;
     this.pen = pen;

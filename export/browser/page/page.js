@@ -325,9 +325,9 @@ function renderCounts() {
   }
   text($("scores"), parts.join(" · "));
   const season = track.season ? `${many(track.season, "row")}${table.isDated && track.pace > 0 ? `, ${duration(track.season * track.pace)}` : ""}` : "none";
-  const pace = !(track.pace > 0) ? "–" : table.isDated ? `a row every ${duration(track.pace)}` : `${number(track.pace)} between rows`;
+  const pace = !(track.pace > 0) ? "–" : table.isDated ? duration(track.pace) : number(track.pace);
   const gaps = track.nGaps ? `${whole(track.nGaps)}, with ${many(track.nMissing, "row")} missing` : "none";
-  $("counts").replaceChildren(pair("rows", whole(track.nRows)), pair("pace", pace), pair("season", season), pair("gaps", gaps),
+  $("counts").replaceChildren(pair("rows", whole(track.nRows)), pair("between rows", pace), pair("season", season), pair("gaps", gaps),
     pair("rows without a value", whole(track.nEmpty)), pair("refused rows", whole(track.refused.n + bad.n)));
   $("refused").replaceChildren(...[...track.refused.reasons, ...bad.reasons].map(({ line, reason, n }) => {
     const where = n > 1 ? `${whole(n)} rows, the first in line ${whole(line)}` : `line ${whole(line)}`;
@@ -386,7 +386,7 @@ function renderAhead() {
   const { ahead } = sensors[chosen];
   const isKnown = ahead && Number.isFinite(ahead.quantiles[0][0]);
   $("ahead").replaceChildren(...(isKnown ? ahead.slots : []).map((slot, i) => {
-    const cells = [whole(slot), ahead.texts[i].replace("T", " "), ...[3, 0, 6].map((level) => number(ahead.quantiles[level][slot - 1]))];
+    const cells = [whole(slot), ahead.texts[i].replace("T", " ").replace(/:00Z?$/, ""), ...[3, 0, 6].map((level) => number(ahead.quantiles[level][slot - 1]))];
     return make("tr", "", ...cells.map((cell) => make("td", "", cell)));
   }));
   $("ahead").closest(".scroll").hidden = !isKnown;

@@ -2,7 +2,8 @@
 // a million rows are drawn as fast as a thousand.
 
 const FACTOR = 16;
-const N_QUANTILES = 7;
+const N_QUANTILES = 7, MEDIAN = 3;
+const RANGE = new Float64Array(5);
 
 /** A growing array of numbers. */
 class Numbers {
@@ -77,66 +78,59 @@ export class Series {
 
   /** Add the blocks that are full now. @param {Blocks} blocks */
   summarize(blocks) {
+    const found = RANGE;
     while ((blocks.n + 1) * blocks.size <= this.n) {
-      const below = this.levels[this.levels.indexOf(blocks) - 1];
-      let low = Infinity, high = -Infinity, under = Infinity, over = -Infinity, middle = 0, nMiddle = 0;
-      for (let i = 0; i < FACTOR; i++) {
-        const at = blocks.n * FACTOR + i;
-        const [a, b, c, d, e] = below ? rangeOf(below, at) : this.rangeOfRow(at);
-        if (a < low) low = a;
-        if (b > high) high = b;
-        if (c < under) under = c;
-        if (d > over) over = d;
-        if (e === e) {
-          middle += e;
-          nMiddle++;
-        }
-      }
-      blocks.low.append([low]);
-      blocks.high.append([high]);
-      blocks.under.append([under]);
-      blocks.over.append([over]);
-      blocks.middle.append([middle / nMiddle]);
+      this.range(blocks.n * blocks.size, (blocks.n + 1) * blocks.size, found);
+      [blocks.low, blocks.high, blocks.under, blocks.over, blocks.middle].forEach((numbers, i) => numbers.append([found[i]]));
       blocks.n++;
     }
   }
 
-  /** @param {number} at */
-  rangeOfRow(at) {
-    const value = this.values.all[at], bands = this.bands.all, q = N_QUANTILES * at;
-    return [value, value, bands[q], bands[q + N_QUANTILES - 1], bands[q + 3]];
-  }
-
   /**
-   * Return the range of rows [begin, end) as [lowest value, highest value, lowest band, highest band, mean median];
-   * infinite where there is none.
-   * @param {number} begin @param {number} end
+   * Find the range of rows [begin, end): lowest value, highest value, lowest band, highest band, mean median. They are
+   * infinite, and NaN, where there is none.
+   * @param {number} begin @param {number} end @param {Float64Array} found (5,) which is set
    */
-  range(begin, end) {
-    const found = [Infinity, -Infinity, Infinity, -Infinity, 0];
-    let nMiddle = 0;
-    const take = ([low, high, under, over, middle], weight) => {
-      if (low < found[0]) found[0] = low;
-      if (high > found[1]) found[1] = high;
-      if (under < found[2]) found[2] = under;
-      if (over > found[3]) found[3] = over;
-      if (middle === middle) {
-        found[4] += weight * middle;
-        nMiddle += weight;
-      }
-    };
+  range(begin, end, found) {
+    let low = Infinity, high = -Infinity, under = Infinity, over = -Infinity, middle = 0, nMiddle = 0;
+    const values = this.values.all, bands = this.bands.all, { levels } = this;
     for (let at = begin; at < end;) {
-      let level = this.levels.length - 1;
-      while (level >= 0 && (at % this.levels[level].size || at + this.levels[level].size > end
-        || at / this.levels[level].size >= this.levels[level].n)) level--;
-      if (level < 0) take(this.rangeOfRow(at++), 1);
-      else {
-        const blocks = this.levels[level];
-        take(rangeOf(blocks, at / blocks.size), blocks.size);
-        at += blocks.size;
+      let level = levels.length - 1;
+      for (; level >= 0; level--) {
+        const { size, n } = levels[level];
+        if (at % size === 0 && at + size <= end && at / size < n) break;
       }
+      let a, b, c, d, e, size = 1;
+      if (level < 0) {
+        const q = N_QUANTILES * at;
+        a = b = values[at];
+        c = bands[q];
+        d = bands[q + N_QUANTILES - 1];
+        e = bands[q + MEDIAN];
+      } else {
+        const blocks = levels[level], block = at / blocks.size;
+        size = blocks.size;
+        a = blocks.low.all[block];
+        b = blocks.high.all[block];
+        c = blocks.under.all[block];
+        d = blocks.over.all[block];
+        e = blocks.middle.all[block];
+      }
+      if (a < low) low = a;
+      if (b > high) high = b;
+      if (c < under) under = c;
+      if (d > over) over = d;
+      if (e === e) {
+        middle += size * e;
+        nMiddle += size;
+      }
+      at += size;
     }
-    found[4] /= nMiddle;
+    found[0] = low;
+    found[1] = high;
+    found[2] = under;
+    found[3] = over;
+    found[4] = middle / nMiddle;
     return found;
   }
 
@@ -165,9 +159,4 @@ export class Series {
 
   /** The distance on the axis of the slots to come. */
   get step() { return this.isOrdered ? this.ahead?.pace ?? NaN : 1; }
-}
-
-/** @param {Blocks} blocks @param {number} at */
-function rangeOf(blocks, at) {
-  return [blocks.low.all[at], blocks.high.all[at], blocks.under.all[at], blocks.over.all[at], blocks.middle.all[at]];
 }
