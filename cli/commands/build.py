@@ -4,7 +4,8 @@
                           │─ --source ──> files for a project of yours
                           │─ --package ─> the same as a library of Arduino, Zephyr, CMake ..
                           │─ --program ─> a static program: rows in, predictions out
-                          └─ --target ──> the same for another processor
+                          │─ --target ──> the same for another processor
+                          └─ --page, --target wasm32 ──> forecasts in a browser
 
 A library is code, so it is kept under the rules of engines (docs/trust.md). It is kept only after
 it has replayed the bundle's golden stream on this very processor, in a process of its own.
@@ -48,10 +49,13 @@ EXAMPLES = (
     "edgefold build bundles/sensor --list",
     "edgefold build bundles/sensor --memory-map memory.svg",
     "edgefold build sensors --longest-season 24 --source --out firmware/model",
+    "edgefold build sensors --page --out sensors.html",
+    "edgefold build sensors --target wasm32 --out edgefold-sensors",
 )
 
-MAKERS = "--source, --package, --program and --target"
+MAKERS = "--source, --package, --program, --page and --target"
 """Options by which files are written into --out."""
+WASM = "wasm32"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,26 +96,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the whole loop as a static program of one bundle, as `edgefold run`, without Python",
     )
     parser.add_argument(
+        "--page",
+        action="store_true",
+        help="one page of HTML into --out that forecasts a table dropped on it, without a server; "
+        "of the general model of sensors",
+    )
+    parser.add_argument(
         "--target",
-        choices=sorted(TARGETS),
+        choices=sorted([*TARGETS, WASM]),
         metavar="T",
         help=f"compile for another processor: {', '.join(sorted(TARGETS))}; a shared library for "
         "Linux, a static one for microcontrollers, each with its header, in --out; "
-        "arm-linux-gnueabihf is ARMv7 with NEON, not for Raspberry Pi 1 and Zero",
+        "arm-linux-gnueabihf is ARMv7 with NEON, not for Raspberry Pi 1 and Zero. wasm32 makes a "
+        "package of npm for node and browsers, of the general model of sensors",
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
         help="where --source, --package, --program and --target write, or --longest-season its "
-        "bundle",
+        "bundle; with --page, the file",
     )
     parser.add_argument(
         "--memory-map",
         type=Path,
         metavar="FILE.svg",
         help="draw the memory in which steps compute: each buffer, where and for how long; without "
-        "--source, --package, --program or --target nothing else is done",
+        "--source, --package, --program, --page or --target nothing else is done",
     )
     add_longest_season(parser, "; where no files of C are made, that bundle is written")
     parser.add_argument(
@@ -183,6 +194,10 @@ def _build(args: argparse.Namespace) -> int:
         return _write_source(args)
     if args.package:
         return _write_package(args, manifest)
+    if args.page or args.target == WASM:
+        from edgefold.cli.browser_files import write_browser_files
+
+        return write_browser_files(args.bundle, args.title, args.out, args.page, args.flags)
     from edgefold.export.native.toolchain.compilers import find_compiler
     from edgefold.export.native.toolchain.targets import TARGETS
 
@@ -206,9 +221,16 @@ def _require_sense(args: argparse.Namespace) -> None:
         args.usage_error(f"{written} compiles nothing: leave out --target, --compiler and --flags")
     if args.package and (args.source or args.program):
         args.usage_error("--package writes sources as a library: leave out --source and --program")
-    if args.program and args.target and not TARGETS[args.target].is_linux:
+    if args.page and (args.source or args.package or args.program or args.target):
+        args.usage_error("--page goes without --source, --package, --program and --target")
+    if (args.page or args.target == WASM) and (args.program or args.compiler or args.name):
+        args.usage_error(
+            "--page and --target wasm32 go with --out and --flags alone; zig compiles them"
+        )
+    target = TARGETS.get(args.target)
+    if args.program and target and not target.is_linux:
         args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")
-    if args.longest_season and args.target and TARGETS[args.target].is_linux and not args.program:
+    if args.longest_season and target and target.is_linux and not args.program:
         args.usage_error(
             "a library runs the bundle that it was built from: write that first, with "
             "--longest-season and --out BUNDLE, then build it for --target"
@@ -241,8 +263,8 @@ def _require_places(args: argparse.Namespace) -> None:
 
 
 def _makes_files(args: argparse.Namespace) -> bool:
-    """Return whether C, a program or a library for another processor is written into --out."""
-    return bool(args.source or args.package or args.program or args.target)
+    """Return whether C, a program, a page or what --target makes is written into --out."""
+    return bool(args.source or args.package or args.program or args.page or args.target)
 
 
 def _generate(args: argparse.Namespace) -> NativeSource:

@@ -4,25 +4,19 @@
 //     const forecast = sensors.step(time, value, "roof");
 
 import { SINCE_S, UNTIL_S } from "../tables/dates.js";
+import { general, grouped } from "../tables/text.js";
 
 /** The levels of the quantiles q05 to q95. */
 export const LEVELS = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95];
 const ROW = ["known", "mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95", "logDensity", "pValue", "nMissing", "season",
   "alarm", "event", "since", "size"];
 const N_KNOWN = ROW.indexOf("nMissing");
-/** The longest path that is asked for: the longest season of the model. */
-const MOST_AHEAD = 1440;
-const PAGE_BYTES = 65536;
+const PAGE_BYTES = 65536, ROOM = 16;
+/** The largest value and the latest time that the engine takes. */
+const LARGEST = 1e30, LATEST = 1e300;
 const MARK = "edgefold-sensors-1";
-
-/** Why the engine refuses a row, by the number that it returns. @type {Readonly<Record<number, string>>} */
-const REFUSALS = {
-  1: "the time is not finite; drop the row.",
-  2: "the value is beyond 1e+30; drop the row.",
-  3: "its time is that of the newest row; drop the row.",
-  4: "its time is before the newest row's; if the next rows follow it, the clock goes on there.",
-  5: "its time is far after the newest row's; if the next rows follow it, the clock goes on there.",
-};
+const LENGTHS = /** @type {const} */ ([[2 * 365.2425 * 86400, "year"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"], [1e-3, "millisecond"]]);
+const YEAR_S = 365.2425 * 86400;
 
 /** A row was refused and nothing changed; the message says why. */
 export class RowRefused extends Error {
@@ -50,7 +44,7 @@ export class RowRefused extends Error {
 
 /** @typedef {{mean: Float64Array, quantiles: Float64Array[]}} Path a list of n numbers for each level */
 
-/** @typedef {{place: number, kind: "dates" | "numbers" | "rows", nRows: number, season: number}} Sensor */
+/** @typedef {{place: number, kind: "dates" | "numbers" | "rows", nRows: number, season: number, lastTime: number}} Sensor */
 
 /** Serves sensors with the opened model; the names of sensors are any texts. */
 export class Sensors {
@@ -63,11 +57,15 @@ export class Sensors {
     this.sensors = new Map();
     engine._initialize?.();
     this.top = engine.__heap_base.value;
-    this.scratch = this.reserve(8 * MOST_AHEAD * (1 + LEVELS.length));
+    this.longest = engine.sensor_longest_season();
+    this.row = this.reserve(8 * ROW.length);
+    this.ahead = this.reserve(8 * this.longest * (1 + LEVELS.length));
+    this.mark = `${MARK} ${this.text(engine.sensor_bundle())} ${engine.sensor_bytes()}`;
     /** Places of sensors that are no longer used. @type {number[]} */
     this.free = [];
-    /** The names of events by their numbers. @type {readonly string[]} */
-    this.events = Array.from({ length: engine.sensor_n_events() }, (_, i) => this.text(engine.sensor_event(i)));
+    /** Texts of events and refusals by their numbers; "" for nothing. */
+    this.words = [""];
+    for (let word = 1, text; (text = this.text(engine.sensor_word(word))); word++) this.words.push(text);
   }
 
   /**
@@ -88,7 +86,7 @@ export class Sensors {
 
   /** Return the address of some bytes, aligned to 16. @param {number} n */
   reserve(n) {
-    const place = Math.ceil(this.top / 16) * 16, end = place + n, { memory } = this.engine;
+    const place = Math.ceil(this.top / ROOM) * ROOM, end = place + n, { memory } = this.engine;
     const missing = end - memory.buffer.byteLength;
     if (missing > 0) memory.grow(Math.ceil(missing / PAGE_BYTES));
     this.top = end;
@@ -122,41 +120,42 @@ export class Sensors {
     const seconds = time === null ? known?.nRows ?? 0 : time instanceof Date ? time.getTime() / 1000 : time;
     const place = known?.place ?? this.newPlace();
     if (!known) this.engine.sensor_start(place, this.falseAlarms);
-    const refused = this.engine.sensor_push(place, seconds, number, Number(kind === "dates"));
-    if (refused) {
+    const refusal = this.engine.sensor_push(place, seconds, number, Number(kind === "dates"), this.row);
+    if (refusal) {
       if (!known) this.free.push(place); // the name stays unknown
-      throw new RowRefused(REFUSALS[refused] ?? `the engine refused the row with the number ${refused}.`);
+      throw new RowRefused(refusalText(this.words[refusal], seconds, number, Math.abs(seconds - (known?.lastTime ?? NaN)), kind));
     }
-    const forecast = this.forecast(place, seconds, number);
-    this.sensors.set(name, { place, kind, nRows: (known?.nRows ?? 0) + 1, season: forecast.season });
+    const forecast = this.forecast(seconds, number);
+    if (known) Object.assign(known, { nRows: known.nRows + 1, season: forecast.season, lastTime: seconds });
+    else this.sensors.set(name, { place, kind, nRows: 1, season: forecast.season, lastTime: seconds });
     return forecast;
   }
 
-  /** @param {number} place @param {number} time @param {number} value @returns {Forecast} */
-  forecast(place, time, value) {
-    const numbers = new Float64Array(this.engine.memory.buffer, this.engine.sensor_row(place), ROW.length);
+  /** Return what the newest push has written. @param {number} time @param {number} value @returns {Forecast} */
+  forecast(time, value) {
+    const numbers = new Float64Array(this.engine.memory.buffer, this.row, ROW.length);
     const isKnown = numbers[0] !== 0, [, mean, q05, q10, q25, q50, q75, q90, q95, logDensity, pValue] =
       isKnown ? numbers : UNKNOWN;
     const [nMissing, season, alarm, event, since, size] = numbers.subarray(N_KNOWN);
     return {
       time, value, known: isKnown, mean, q05, q10, q25, q50, q75, q90, q95, logDensity, pValue, nMissing, season,
-      alarm: alarm !== 0, event: this.events[event], since, size,
+      alarm: alarm !== 0, event: this.words[event], since, size,
     };
   }
 
   /**
    * Forecast the next slots of a sensor; its state does not change.
-   * @param {number} horizon how many slots, from 1 to 1440
+   * @param {number} horizon how many slots, from 1 to the longest season of the model, 1440
    * @param {string} name
-   * @returns {Path}
+   * @returns {Path} NaN while too few rows have come
    */
   path(horizon, name = "") {
-    if (!(Number.isInteger(horizon) && horizon >= 1 && horizon <= MOST_AHEAD)) {
-      throw new RangeError(`horizon is ${horizon}; give a whole number of slots from 1 to ${MOST_AHEAD}.`);
+    if (!(Number.isInteger(horizon) && horizon >= 1 && horizon <= this.longest)) {
+      throw new RangeError(`horizon is ${horizon}; give a whole number of slots from 1 to ${this.longest}.`);
     }
     const { place } = this.known(name), n = LEVELS.length;
-    this.engine.sensor_path(place, horizon, this.scratch, this.scratch + 8 * horizon);
-    const numbers = new Float64Array(this.engine.memory.buffer, this.scratch, horizon * (1 + n));
+    const numbers = new Float64Array(this.engine.memory.buffer, this.ahead, horizon * (1 + n));
+    if (this.engine.sensor_path(place, horizon, this.ahead, this.ahead + 8 * horizon)) numbers.fill(NaN);
     const quantiles = LEVELS.map((_, level) => Float64Array.from({ length: horizon }, (__, i) => numbers[horizon + i * n + level]));
     return { mean: numbers.slice(0, horizon), quantiles };
   }
@@ -174,52 +173,67 @@ export class Sensors {
     return sensor;
   }
 
-  /** Return the states of all sensors, for `restore`. @returns {Uint8Array} */
+  /** Return the states of all sensors, for `restore` of the same version. @returns {Uint8Array} */
   save() {
-    const buffer = this.newPlace();
-    const all = [...this.sensors].map(([name, sensor]) => {
-      const n = this.engine.sensor_keep(sensor.place, buffer);
-      const bytes = new Uint8Array(this.engine.memory.buffer, buffer, n).slice();
-      return { entry: [name, sensor.kind, sensor.nRows, sensor.season, n], bytes };
-    });
-    this.free.push(buffer);
-    const head = new TextEncoder().encode(JSON.stringify([MARK, ...all.map(({ entry }) => entry)]));
-    const parts = [new Uint8Array(Uint32Array.of(head.length).buffer), head, ...all.map(({ bytes }) => bytes)];
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-    parts.reduce((at, part) => (whole.set(part, at), at + part.length), 0);
+    const sensors = [...this.sensors];
+    const head = new TextEncoder().encode(JSON.stringify([this.mark, ...sensors.map(([name, { place: _, ...rest }]) => [name, rest])]));
+    const nBytes = this.engine.sensor_bytes(), at = 8 + head.length, whole = new Uint8Array(at + nBytes * sensors.length);
+    whole.set(head, 8);
+    sensors.forEach(([, { place }], i) => whole.set(new Uint8Array(this.engine.memory.buffer, place, nBytes), at + i * nBytes));
+    new Uint32Array(whole.buffer, 0, 2).set([head.length, head.length ^ checksum(whole.subarray(8))]);
     return whole;
   }
 
   /** Go on from what `save` returned; after an error, all sensors are as before. @param {Uint8Array} bytes */
   restore(bytes) {
-    /** @type {Map<string, Sensor>} */
-    const sensors = new Map();
-    const buffer = this.newPlace();
-    let unused = sensors;
-    try {
-      const n = new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(0, true);
-      const [mark, ...entries] = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + n)));
-      if (mark !== MARK) throw new RangeError("another version");
-      let at = 4 + n;
-      for (const [name, kind, nRows, season, nBytes] of entries) {
-        const part = bytes.subarray(at, at + nBytes), place = this.newPlace();
-        sensors.set(name, { place, kind, nRows, season });
-        if (nBytes > this.engine.sensor_bytes() || part.length !== nBytes) throw new RangeError("another length");
-        new Uint8Array(this.engine.memory.buffer, buffer, nBytes).set(part);
-        this.engine.sensor_start(place, this.falseAlarms);
-        if (this.engine.sensor_take(place, buffer, nBytes) !== 0) throw new RangeError("damaged");
-        at += nBytes;
-      }
-      unused = this.sensors;
-      this.sensors = sensors;
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      throw new RangeError(`the bytes are not what \`save\` of this version returned (${why}); start without them.`);
-    } finally {
-      for (const { place } of unused.values()) this.free.push(place);
-      this.free.push(buffer);
+    const whole = Uint8Array.from(bytes), nBytes = this.engine.sensor_bytes();
+    const [nHead, sum] = whole.length >= 8 ? new Uint32Array(whole.buffer, 0, 2) : [0, 0];
+    const isSound = whole.length > 8 && (nHead ^ checksum(whole.subarray(8))) >>> 0 === sum;
+    /** @type {[string, ...[string, Omit<Sensor, "place">][]]} */
+    const [mark, ...entries] = isSound ? JSON.parse(new TextDecoder().decode(whole.subarray(8, 8 + nHead))) : [""];
+    if (mark !== this.mark) throw new RangeError("the bytes are damaged, or `save` of another version returned them; start without them.");
+    for (const { place } of this.sensors.values()) this.free.push(place);
+    this.sensors = new Map(entries.map(([name, rest], i) => {
+      const place = this.newPlace(), at = 8 + nHead + i * nBytes;
+      new Uint8Array(this.engine.memory.buffer, place, nBytes).set(whole.subarray(at, at + nBytes));
+      return [name, { place, ...rest }];
+    }));
+  }
+}
+
+/** Return a number that changes if bytes are damaged (FNV-1a). @param {Uint8Array} bytes */
+function checksum(bytes) {
+  let sum = 0x811c9dc5;
+  for (const byte of bytes) sum = Math.imul(sum ^ byte, 0x01000193);
+  return sum >>> 0;
+}
+
+/**
+ * Say why a row is refused, as runtime/sensors/clock/notes.py does.
+ * @param {string} word @param {number} time @param {number} value
+ * @param {number} distance how far the time is from the newest row's
+ * @param {string} kind
+ */
+function refusalText(word, time, value, distance, kind) {
+  switch (word) {
+    case "value too large": return `the value ${general(value, 6)} is beyond ${general(LARGEST, 6)}; drop the row.`;
+    case "time too large": return `the time ${general(time, 6)} is beyond ${general(LATEST, 6)}; drop the row.`;
+    case "time not finite": return `the time ${general(time, 6)} is not finite; drop the row.`;
+    case "repeated": return "its time is that of the newest row; drop the row.";
+    case "": case undefined: return "the model's arithmetic failed; drop the row.";
+    default: {
+      const where = word === "late" ? "before" : "after", length = kind === "dates" ? duration(distance) : `${general(distance, 6)} in units of its times`;
+      return `its time is ${length} ${where} the newest row's; if the next rows follow it, the clock goes on there.`;
     }
   }
+}
+
+/** Write a length of time in words with three digits, as runtime/series/durations.py does. @param {number} seconds */
+function duration(seconds) {
+  const [size, name] = LENGTHS.find(([unit]) => seconds >= 0.9995 * unit) ?? LENGTHS[LENGTHS.length - 1];
+  const amount = seconds / (name === "year" ? YEAR_S : size);
+  const digits = amount >= 100 ? grouped(Math.round(amount)) : general(amount, 3);
+  return `${digits} ${name}${digits === "1" ? "" : "s"}`;
 }
 
 /** The numbers of a row before the first forecast. */

@@ -71,9 +71,9 @@ async function work({ file, wasm, falseAlarms, options }) {
   const sensors = await Sensors.open(wasm, { falseAlarms });
   postMessage({
     kind: "table", columns: table.columns, notes: table.notes, time: choice.time, clock: choice.clock, isDated: choice.isDated,
-    values: choice.values, series: choice.series, forms: choice.forms, decimal: table.format.decimal, events: sensors.events,
+    values: choice.values, series: choice.series, forms: choice.forms, decimal: table.format.decimal, events: sensors.words,
   });
-  const numbers = new Map(sensors.events.map((name, i) => [name, i]));
+  const numbers = new Map(sensors.words.map((name, i) => [name, i]));
   /** @type {Map<string, Waiting>} */
   const waiting = new Map();
   let nAlarms = 0, alarms = [], reported = 0;

@@ -65,7 +65,7 @@ export async function openTable(source, options = {}) {
   const { delimiter = null, decimal = null, timeFormat = null } = options;
   if (delimiter !== null) requireDelimiter(delimiter);
   if (timeFormat !== null) requireTimeFormat(timeFormat);
-  const { blob, encoding } = await asUtf8(source instanceof Blob ? source : new Blob([source]), options.encoding ?? null);
+  const { blob, encoding } = await asUtf8(source instanceof Blob ? source : new Blob([/** @type {BlobPart} */ (source)]), options.encoding ?? null);
   const head = readHead(await firstLines(blob), name, { delimiter, decimal: decimal ?? ".", timeFormat, missing });
   const late = head.keys.length ? addKeys(head, values ?? []) : [];
   let format = head.format, readsGroups = true;

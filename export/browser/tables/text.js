@@ -125,7 +125,7 @@ export function general(number, digits) {
   return isNegative ? `-${text}` : text;
 }
 
-/** Return a number in powers of ten; a half is rounded to the even digit, which JavaScript does not do. */
+/** Return a number in powers of ten; a half is rounded to the even digit, which JavaScript does not do. @param {number} number @param {number} digits */
 function halfEven(number, digits) {
   const text = number.toExponential(digits - 1);
   if (!/5e/.test(number.toExponential(digits))) return text;

@@ -1,0 +1,92 @@
+"""Write what `edgefold build` makes for browsers: a page, or a package of npm.
+
+A file or folder that was written before is replaced; anything else at its place is left alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.terminal import say
+from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.runtime.errors import BackendError, OutputError, Remedy, install_extra
+from edgefold.runtime.files import write_atomic
+
+PAGE_MARK = b'<meta name="generator" content="edgefold build">'
+"""Text in every page that is written; a file without it is somebody else's."""
+
+
+def write_browser_files(bundle: Path, out: Path, page: bool, flags: Sequence[str]) -> int:
+    """Compile the engine of sensors and write a page, or a package of npm; return DONE.
+
+    Args:
+        bundle: The folder of a bundle of the general model of sensors.
+        out: The file of the page, or the folder of the package.
+        page: Whether the page is written.
+        flags: Further flags of the compiler.
+
+    Raises:
+        BundleError: The bundle holds another model.
+        OutputError: There is something at `out` that was not written by this function.
+        BackendError: zig or the package that reads the graphs is missing, or zig failed.
+    """
+    try:
+        from edgefold.export.browser.module import compile_sensors
+        from edgefold.export.browser.package import NAME, package_of
+        from edgefold.export.browser.page import page_of
+        from edgefold.export.native.toolchain.wasm import find_wasm_compiler
+    except ModuleNotFoundError as error:
+        install = install_extra("build")
+        raise BackendError(
+            f"{error.name} is not installed, without which no C is written; {install} brings it "
+            "and ziglang, which compiles it.",
+            Remedy("what `edgefold build` needs", install),
+        ) from error
+    _require_own_page(out) if page else _require_own_package(out, NAME)
+    compiler = find_wasm_compiler(flags)
+    say(f"compiling with {compiler.title} …")
+    start_s = time.monotonic()
+    module = compile_sensors(bundle, compiler)
+    compiled_s = time.monotonic() - start_s
+    files = {out: page_of(module).encode()} if page else {}
+    if not page:
+        files = {out / name: content for name, content in package_of(module).items()}
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    packed = len(gzip.compress(b"".join(files.values()), mtime=0))
+    print(f"{bundle.name}   WebAssembly by {compiler.title}\n")
+    print(f"  {format_bytes(len(module)):>10}  module, with the weights")
+    print(f"  {format_bytes(sum(map(len, files.values()))):>10}  all, {format_bytes(packed)} with gzip")
+    print(f"  {format_time(compiled_s):>10}  to compile\n")
+    print(f"written  {out}")
+    what = "open it in a browser" if page else f"npm install {out}"
+    print(f"next     {what}")
+    return ExitCode.DONE
+
+
+def _require_own_page(out: Path) -> None:
+    """Raise OutputError if there is something else than a page of ours at `out`."""
+    if not out.exists() or (out.is_file() and PAGE_MARK in out.read_bytes()[:4096]):
+        return
+    hint = f"; give a file, such as {out / 'sensors.html'}" if out.is_dir() else ""
+    raise OutputError(f"{out} exists, and `edgefold build --page` did not write it{hint}.")
+
+
+def _require_own_package(out: Path, name: str) -> None:
+    """Raise OutputError if `out` is neither absent, nor empty, nor a package of this name."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    try:
+        if json.loads((out / "package.json").read_bytes())["name"] == name:
+            return
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise OutputError(
+        f"{out} exists, and `edgefold build --target wasm32` did not write it; give another --out."
+    )
