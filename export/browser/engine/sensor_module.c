@@ -2,6 +2,8 @@
  * memory, at addresses that JavaScript chose or that a function returns. */
 #include "edgefold_sensors.h"
 
+#include <string.h>
+
 enum { N_ROW = 17 };
 
 size_t sensor_bytes(void) { return edgefold_sensors_sensor_bytes(); }
@@ -41,7 +43,44 @@ double sensor_pace(const struct edgefold_sensors_sensor *sensor)
 /* The text of an event or a refusal; "" for 0 and for a number that names nothing. */
 const char *sensor_word(int number) { return edgefold_sensors_name(number); }
 
-/* The hash of the bundle: only the same module goes on from the bytes of a sensor. */
-const char *sensor_bundle(void) { return EDGEFOLD_SENSORS_BUNDLE; }
-
 int sensor_longest_season(void) { return EDGEFOLD_SENSORS_LONGEST_SEASON; }
+
+size_t sensor_snapshot_bytes(void) { return EDGEFOLD_SENSORS_SENSOR_SNAPSHOT_BYTES; }
+
+static size_t write_bytes(void *to, const void *bytes, size_t n)
+{
+    unsigned char **at = to;
+    memcpy(*at, bytes, n);
+    *at += n;
+    return n;
+}
+
+/* Writes at most sensor_snapshot_bytes() and returns how many; 0 if the state is not sound. */
+size_t sensor_save(struct edgefold_sensors_sensor *sensor, unsigned char *bytes)
+{
+    unsigned char *at = bytes;
+    if (edgefold_sensors_save_sensor(sensor, write_bytes, &at) != EDGEFOLD_OK) return 0;
+    return (size_t)(at - bytes);
+}
+
+struct part {
+    const unsigned char *at;
+    size_t n;
+};
+
+static size_t read_bytes(void *from, void *bytes, size_t n)
+{
+    struct part *part = from;
+    const size_t taken = n < part->n ? n : part->n;
+    memcpy(bytes, part->at, taken);
+    part->at += taken;
+    part->n -= taken;
+    return taken;
+}
+
+/* Goes on from n bytes that sensor_save wrote; returns 0, or why they are refused. */
+int sensor_load(struct edgefold_sensors_sensor *sensor, const unsigned char *bytes, size_t n)
+{
+    struct part part = {bytes, n};
+    return edgefold_sensors_load_sensor(sensor, read_bytes, &part);
+}

@@ -60,7 +60,7 @@ export class Sensors {
     this.longest = engine.sensor_longest_season();
     this.row = this.reserve(8 * ROW.length);
     this.ahead = this.reserve(8 * this.longest * (1 + LEVELS.length));
-    this.mark = `${MARK} ${this.text(engine.sensor_bundle())} ${engine.sensor_bytes()}`;
+    this.snapshot = this.reserve(engine.sensor_snapshot_bytes());
     /** Places of sensors that are no longer used. @type {number[]} */
     this.free = [];
     /** Texts of events and refusals by their numbers; "" for nothing. */
@@ -173,39 +173,50 @@ export class Sensors {
     return sensor;
   }
 
-  /** Return the states of all sensors, for `restore` of the same version. @returns {Uint8Array} */
+  /** Return the states of all sensors, for `restore`. @returns {Uint8Array} */
   save() {
-    const sensors = [...this.sensors];
-    const head = new TextEncoder().encode(JSON.stringify([this.mark, ...sensors.map(([name, { place: _, ...rest }]) => [name, rest])]));
-    const nBytes = this.engine.sensor_bytes(), at = 8 + head.length, whole = new Uint8Array(at + nBytes * sensors.length);
-    whole.set(head, 8);
-    sensors.forEach(([, { place }], i) => whole.set(new Uint8Array(this.engine.memory.buffer, place, nBytes), at + i * nBytes));
-    new Uint32Array(whole.buffer, 0, 2).set([head.length, head.length ^ checksum(whole.subarray(8))]);
+    const snapshots = [...this.sensors].map(([name, { place, ...rest }]) => {
+      const n = this.engine.sensor_save(place, this.snapshot);
+      if (!n) throw new Error(`the sensor ${JSON.stringify(name)} could not be saved.`);
+      return { entry: [name, rest, n], bytes: new Uint8Array(this.engine.memory.buffer, this.snapshot, n).slice() };
+    });
+    const head = new TextEncoder().encode(JSON.stringify([MARK, ...snapshots.map(({ entry }) => entry)]));
+    const parts = [new Uint8Array(Uint32Array.of(head.length).buffer), head, ...snapshots.map(({ bytes }) => bytes)];
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    parts.reduce((at, part) => (whole.set(part, at), at + part.length), 0);
     return whole;
   }
 
   /** Go on from what `save` returned; after an error, all sensors are as before. @param {Uint8Array} bytes */
   restore(bytes) {
-    const whole = Uint8Array.from(bytes), nBytes = this.engine.sensor_bytes();
-    const [nHead, sum] = whole.length >= 8 ? new Uint32Array(whole.buffer, 0, 2) : [0, 0];
-    const isSound = whole.length > 8 && (nHead ^ checksum(whole.subarray(8))) >>> 0 === sum;
-    /** @type {[string, ...[string, Omit<Sensor, "place">][]]} */
-    const [mark, ...entries] = isSound ? JSON.parse(new TextDecoder().decode(whole.subarray(8, 8 + nHead))) : [""];
-    if (mark !== this.mark) throw new RangeError("the bytes are damaged, or `save` of another version returned them; start without them.");
-    for (const { place } of this.sensors.values()) this.free.push(place);
-    this.sensors = new Map(entries.map(([name, rest], i) => {
-      const place = this.newPlace(), at = 8 + nHead + i * nBytes;
-      new Uint8Array(this.engine.memory.buffer, place, nBytes).set(whole.subarray(at, at + nBytes));
-      return [name, { place, ...rest }];
-    }));
+    /** @type {Map<string, Sensor>} */
+    const sensors = new Map();
+    let unused = sensors;
+    try {
+      const nHead = new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(0, true);
+      /** @type {[string, ...[string, Omit<Sensor, "place">, number][]]} */
+      const [mark, ...entries] = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + nHead)));
+      if (mark !== MARK) throw new RangeError("another version");
+      let at = 4 + nHead;
+      for (const [name, rest, n] of entries) {
+        const part = bytes.subarray(at, at + n), place = this.newPlace();
+        sensors.set(name, { ...rest, place });
+        if (!(n > 0 && n <= this.engine.sensor_snapshot_bytes() && part.length === n)) throw new RangeError("another length");
+        new Uint8Array(this.engine.memory.buffer, this.snapshot, n).set(part);
+        this.engine.sensor_start(place, this.falseAlarms);
+        if (this.engine.sensor_load(place, this.snapshot, n) !== 0) throw new RangeError("damaged");
+        at += n;
+      }
+      if (at !== bytes.length || sensors.size !== entries.length) throw new RangeError("another length");
+      unused = this.sensors;
+      this.sensors = sensors;
+    } catch (error) {
+      const why = error instanceof RangeError ? error.message : "damaged";
+      throw new RangeError(`the bytes are not what \`save\` of this model returned (${why}); start without them.`);
+    } finally {
+      for (const { place } of unused.values()) this.free.push(place);
+    }
   }
-}
-
-/** Return a number that changes if bytes are damaged (FNV-1a). @param {Uint8Array} bytes */
-function checksum(bytes) {
-  let sum = 0x811c9dc5;
-  for (const byte of bytes) sum = Math.imul(sum ^ byte, 0x01000193);
-  return sum >>> 0;
 }
 
 /**

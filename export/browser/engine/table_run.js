@@ -150,16 +150,17 @@ export class TableRun {
    * @param {AbortSignal} [signal] ends the run early; what was forecast is kept
    */
   async run(signal) {
-    let began = performance.now();
+    let began = performance.now(), before = 0;
     for await (const { rows, readBytes } of this.table.pieces()) {
-      for (const row of rows) {
+      for (const [i, row] of rows.entries()) {
         this.take(row);
-        if ((this.nLines & 63) || performance.now() - began < TURN_MS) continue;
-        this.listener.turn?.(readBytes, this.nLines);
+        if ((i & 15) || performance.now() - began < TURN_MS) continue;
+        this.listener.turn?.(before + (readBytes - before) * i / rows.length, this.nLines);
         await turn();
         if (signal?.aborted) return;
         began = performance.now();
       }
+      before = readBytes;
     }
   }
 

@@ -4,11 +4,13 @@
 import { dateText, duration, number, tickText } from "./words.js";
 
 const TIME_STEPS = [1e-3, 1e-2, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  86400, 2 * 86400, 7 * 86400, 14 * 86400, 30.44 * 86400, 91.3 * 86400, 182.6 * 86400, 365.25 * 86400, 1826.25 * 86400,
+  86400, 2 * 86400, 3 * 86400, 5 * 86400, 7 * 86400, 14 * 86400, 30.44 * 86400, 91.3 * 86400, 182.6 * 86400, 365.25 * 86400, 1826.25 * 86400,
   3652.5 * 86400, 18262.5 * 86400];
 const FONT = '12px "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 /** Pixels for a row below which rows are drawn as ranges. */
 const LEAST_PIXELS = 0.7;
+/** Rows for a pixel from which no line of medians is drawn. */
+const MOST_IN_PIXEL = 6;
 const LEAST_SPAN = 8;
 /** Rows that are shown at first, and seasons where those are more. */
 const FIRST_ROWS = 300, FIRST_SEASONS = 2;
@@ -331,7 +333,7 @@ export class Chart {
 
   /** Call `mark` with the place and the text of each tick of an axis. */
   ticks(left, right, a, b, mark) {
-    const isTimed = this.isDated && this.series.isOrdered, most = Math.max(2, Math.floor((right - left) / 96));
+    const isTimed = this.isDated && this.series.isOrdered, most = Math.max(2, Math.floor((right - left) / 84));
     const step = isTimed ? TIME_STEPS.find((size) => size >= (b - a) / most) ?? TIME_STEPS.at(-1) : niceStep(b - a, most);
     let last = -Infinity;
     const place = (x) => {
@@ -395,6 +397,7 @@ export class Chart {
       this.fill(known.map(([x, , , under, over]) => [this.px(x), this.py(under), this.py(over)]), ink.band90);
       const seen = run.filter(([, low, high]) => low <= high);
       this.fill(seen.map(([x, low, high]) => [this.px(x), this.py(low) + 0.6, this.py(high) - 0.6]), ink.ranges);
+      if (this.end - this.first > MOST_IN_PIXEL * (this.right - this.left)) continue; // a line would fill the range
       pen.strokeStyle = ink.blue;
       pen.lineWidth = 1;
       this.stroke(known.filter((column) => column[5] === column[5]).map(([x, , , , , middle]) => [this.px(x), this.py(middle)]));

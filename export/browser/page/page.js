@@ -156,7 +156,7 @@ function fail(message, name) {
   worker = null;
   const isTable = name === "TableError" || message.startsWith(file.name);
   text($("problem-title"), isTable ? "This file was not read" : "Something went wrong");
-  text($("problem-text"), sentence(inPage(message)));
+  text($("problem-text"), message.startsWith(file.name) ? inPage(message) : sentence(inPage(message)));
   $("problem").hidden = false;
   $("filebar").hidden = false;
   $("cancel").hidden = true;
@@ -377,8 +377,9 @@ function renderAlarms() {
     mark.setAttribute("aria-hidden", "true");
     return make("li", "", make("div", "alarm-row", mark, jump, make("span", "meaning soft", meaning.filter(Boolean).join(" · ")), make("time", "", alarm.text)));
   }));
-  const more = found.length - last.length, rate = Number($("set-rate").value), n = isAll ? progress.nLines * sensors.length : trackOf(sensors[chosen])?.nRows ?? 0;
-  const chance = `By chance ${number(rate * n)} would be alarms, at one in ${whole(Math.round(1 / rate))} rows.`;
+  const more = found.length - last.length, rate = Number($("set-rate").value);
+  const n = isAll ? tracks.reduce((sum, track) => sum + track.nRows, 0) : trackOf(sensors[chosen])?.nRows ?? 0;
+  const chance = n ? `By chance ${number(rate * n)} would be alarms, at one in ${whole(Math.round(1 / rate))} rows.` : "";
   text($("no-alarms"), found.length ? `${more > 0 ? `${whole(more)} more are in the file of forecasts. ` : ""}${chance}` : `No row was an alarm. ${chance}`);
 }
 

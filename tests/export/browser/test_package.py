@@ -157,7 +157,7 @@ def test_sensors_go_on_from_their_bytes_and_refuse_damaged_ones(package: Path) -
         for (let i = 150; i < 300; i++) for (const name of ["a", "b"]) second.step(...row(i), name);
         assert.deepEqual(second.step(...row(300), "a"), whole.step(...row(300), "a"));
         assert.deepEqual(second.path(30, "b"), whole.path(30, "b"));
-        for (const at of [0, 5, 9, 60, 200, 5000, bytes.length - 1]) {{
+        for (const at of [0, 2, 5, 300, 5000, bytes.length - 1]) {{
           const damaged = bytes.slice();
           damaged[at] ^= 64;
           assert.throws(() => second.restore(damaged), RangeError);
