@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from edgefold.export.browser.module import compile_sensors
 from edgefold.export.native.toolchain.wasm import find_wasm_compiler
 from edgefold.runtime.errors import BackendError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
@@ -34,6 +33,8 @@ def sensors_module(factory: pytest.TempPathFactory) -> bytes:
         compiler = find_wasm_compiler()
     except BackendError as error:
         pytest.skip(str(error))
+
+    from edgefold.export.browser.module import compile_sensors
 
     def make(folder: Path) -> None:
         (folder / "module.wasm").write_bytes(compile_sensors(shipped_bundle(), compiler))

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import random
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +20,11 @@ from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.detect.columns import open_table
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from tests.export.browser.built import NODE, needs_node
 from tests.rough_files import ROUGH_FILES
 
 ROOT = Path(__file__).parents[3]
+pytestmark = needs_node
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="no node here: apt-get install nodejs")
 NAMES = {"timeFormat": "time_format", "delimiter": "delimiter", "decimal": "decimal"}
@@ -259,3 +260,47 @@ def test_damaged_tables_are_read_alike() -> None:
             content[draw.randrange(len(content))] = draw.choice(signs)
         jobs.append((bytes(content), {"name": "damaged"}))
     require_same(jobs)
+
+
+def test_tables_of_several_pieces_are_read_alike() -> None:
+    """Files are read in pieces of 1 MiB; lines, signs of two bytes and long lines cross their ends."""
+    draw = random.Random(3)
+    rows = [
+        f"{1_700_000_000 + 60 * i},{i % 97}.{i % 7},{'é' * draw.randrange(40)}\n"
+        for i in range(60_000)
+    ]
+    for at in (9_000, 17_500, 40_000):
+        rows[at] = f"{rows[at][:10]},1,{'é' * draw.choice([30_000, 40_000, 700_000])}\n"
+    forward = "time,v,word\n" + "".join(rows)
+    backward = "time,v,word\n" + "".join(reversed(rows)).rstrip("\n")
+    assert len(forward.encode()) > 4 << 20
+    require_same([(text.encode(), {}) for text in (forward, backward)])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "cp1252"])
+def test_other_encodings_are_read_where_the_command_refuses_them(encoding: str) -> None:
+    """A browser has no iconv: UTF-16 is known by its mark, Windows-1252 is chosen."""
+    text = "Zeit;Größe €\n" + "".join(f"01.02.2024 10:{i:02};{i},5\n" for i in range(60))
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    options = {"encoding": "windows-1252"} if encoding == "cp1252" else {}
+    found, expected = in_browser([((mark + text).encode(encoding), options), (text.encode(), {})])
+    assert found["values"] == ["Größe €"] and found["rows"] == expected["rows"]
+    assert found["notes"][1:] == expected["notes"]
+
+
+def test_numbers_are_written_as_python_writes_them() -> None:
+    draw = random.Random(4)
+    numbers = [draw.gauss(0, 1) * 10.0 ** draw.randrange(-12, 15) for _ in range(3000)]
+    numbers += [draw.randrange(-(10**9), 10**9) / 2 ** draw.randrange(20) for _ in range(3000)]
+    numbers += [0.0, -0.0, 999_999_999.5, 1e-5, 1e22, 1234567.125, 1234567.375, 0.5, 1e-300]
+    text = Path(*browser.__path__) / "tables" / "text.js"
+    script = f"""
+        const {{ general }} = await import({json.dumps(text.as_uri())});
+        const numbers = {json.dumps(numbers)};
+        console.log(JSON.stringify([3, 6, 9, 12].map((n) => numbers.map((x) => general(x, n)))));
+    """
+    assert NODE is not None
+    command = [NODE, "--input-type=module", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
+    expected = [[f"{x:.{digits}g}" for x in numbers] for digits in (3, 6, 9, 12)]
+    assert json.loads(done.stdout) == expected
