@@ -59,10 +59,11 @@ def write_browser_files(bundle: Path, out: Path, page: bool, flags: Sequence[str
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
-    packed = len(gzip.compress(b"".join(files.values()), mtime=0))
+    whole = b"".join(files.values())
+    packed = format_bytes(len(gzip.compress(whole, mtime=0)))
     print(f"{bundle.name}   WebAssembly by {compiler.title}\n")
     print(f"  {format_bytes(len(module)):>10}  module, with the weights")
-    print(f"  {format_bytes(sum(map(len, files.values()))):>10}  all, {format_bytes(packed)} with gzip")
+    print(f"  {format_bytes(len(whole)):>10}  all, {packed} with gzip")
     print(f"  {format_time(compiled_s):>10}  to compile\n")
     print(f"written  {out}")
     what = "open it in a browser" if page else f"npm install {out}"

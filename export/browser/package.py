@@ -1,8 +1,8 @@
 """Write the package of npm with the engine of sensors: for node, browsers and bundlers.
 
-    package.json, index.js, index.d.ts, README.md
-    engine/*.js, tables/*.js        as they are in this folder
-    edgefold_sensors.wasm
+package.json, index.js, index.d.ts, README.md
+engine/*.js, tables/*.js        as they are in this folder
+edgefold_sensors.wasm
 """
 
 from __future__ import annotations

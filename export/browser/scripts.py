@@ -1,7 +1,7 @@
 """Join modules of JavaScript into one script, so that a page or a package needs no other file.
 
-The modules of this package import from each other only by lines such as `import { a } from "./b.js"`,
-export only where they declare, and share no name; so their texts can stand one after the other.
+The modules of this package import only from each other, by lines as `import { a } from "./b.js";`,
+and share no name; so their texts can stand one after the other.
 """
 
 from __future__ import annotations

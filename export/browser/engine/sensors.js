@@ -181,9 +181,11 @@ export class Sensors {
       return { entry: [name, rest, n], bytes: new Uint8Array(this.engine.memory.buffer, this.snapshot, n).slice() };
     });
     const head = new TextEncoder().encode(JSON.stringify([MARK, ...snapshots.map(({ entry }) => entry)]));
-    const parts = [new Uint8Array(Uint32Array.of(head.length).buffer), head, ...snapshots.map(({ bytes }) => bytes)];
-    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-    parts.reduce((at, part) => (whole.set(part, at), at + part.length), 0);
+    const parts = [head, ...snapshots.map(({ bytes }) => bytes)];
+    const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 8));
+    parts.reduce((at, part) => (whole.set(part, at), at + part.length), 8);
+    new DataView(whole.buffer).setUint32(0, head.length, true);
+    new DataView(whole.buffer).setUint32(4, checksum(whole), true);
     return whole;
   }
 
@@ -193,11 +195,12 @@ export class Sensors {
     const sensors = new Map();
     let unused = sensors;
     try {
-      const nHead = new DataView(bytes.buffer, bytes.byteOffset, bytes.length).getUint32(0, true);
+      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), nHead = view.getUint32(0, true);
+      if (view.getUint32(4, true) !== checksum(bytes)) throw new RangeError("damaged");
       /** @type {[string, ...[string, Omit<Sensor, "place">, number][]]} */
-      const [mark, ...entries] = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + nHead)));
+      const [mark, ...entries] = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + nHead)));
       if (mark !== MARK) throw new RangeError("another version");
-      let at = 4 + nHead;
+      let at = 8 + nHead;
       for (const [name, rest, n] of entries) {
         const part = bytes.subarray(at, at + n), place = this.newPlace();
         sensors.set(name, { ...rest, place });
@@ -217,6 +220,13 @@ export class Sensors {
       for (const { place } of unused.values()) this.free.push(place);
     }
   }
+}
+
+/** Return a number that changes if bytes other than its own are damaged (FNV-1a). @param {Uint8Array} bytes */
+function checksum(bytes) {
+  let sum = 0x811c9dc5;
+  for (let i = 0; i < bytes.length; i++) if (i < 4 || i >= 8) sum = Math.imul(sum ^ bytes[i], 0x01000193);
+  return sum >>> 0;
 }
 
 /**

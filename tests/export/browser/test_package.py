@@ -20,7 +20,7 @@ from edgefold.cli.main import main
 from edgefold.export.browser.package import MODULE, NAME, package_of
 from edgefold.export.native.toolchain.wasm import IMPORTS, sections
 from edgefold.runtime import Sensors
-from edgefold.runtime.errors import OutputError
+from edgefold.runtime.errors import DataError, OutputError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.export.browser.built import NODE, TOOLS, needs_node, needs_typescript
 from tests.made_once import made_once
@@ -122,56 +122,17 @@ def test_refused_rows_are_refused_with_the_words_of_python(package: Path, tmp_pa
         for time, value in [*rows, *bad]:
             try:
                 sensors.step(time, value, dated=True)
-            except ValueError as error:
+            except DataError as error:
                 reasons.append(str(error))
     assert len(reasons) == len(bad)
-    (tmp_path / "rows.json").write_text(json.dumps([*rows, *bad]).replace("Infinity", "1e999"))
-    script = f"""
-        import {{ readFileSync }} from "node:fs";
-        const {{ RowRefused, openSensors }} = await import({json.dumps((package / "index.js").as_uri())});
-        const sensors = await openSensors(), reasons = [];
-        for (const [time, value] of JSON.parse(readFileSync({json.dumps(str(tmp_path / "rows.json"))}))) {{
-          try {{ sensors.step(time, value, "", true); }}
-          catch (error) {{ if (!(error instanceof RowRefused)) throw error; reasons.push(error.message); }}
-        }}
-        console.log(JSON.stringify(reasons));
-    """
-    assert json.loads(node("--input-type=module", "-e", script)) == reasons
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([*rows, *bad]).replace("Infinity", "1e999"))
+    assert json.loads(node(HERE / "refuse_rows.mjs", package, path)) == reasons
 
 
 @needs_node
 def test_sensors_go_on_from_their_bytes_and_refuse_damaged_ones(package: Path) -> None:
-    script = f"""
-        import assert from "node:assert";
-        const {{ openSensors }} = await import({json.dumps((package / "index.js").as_uri())});
-        const row = (i) => [1.7e9 + 600 * i, 20 + 3 * Math.sin(i / 20) + (i * 7919 % 13) / 50];
-        const whole = await openSensors(), first = await openSensors(), second = await openSensors();
-        for (let i = 0; i < 300; i++) for (const name of ["a", "b"]) {{
-          whole.step(...row(i), name);
-          if (i < 150) first.step(...row(i), name);
-        }}
-        const bytes = first.save();
-        second.step(5, 5, "other");
-        second.restore(bytes);
-        assert.deepEqual(second.names, ["a", "b"]);
-        for (let i = 150; i < 300; i++) for (const name of ["a", "b"]) second.step(...row(i), name);
-        assert.deepEqual(second.step(...row(300), "a"), whole.step(...row(300), "a"));
-        assert.deepEqual(second.path(30, "b"), whole.path(30, "b"));
-        for (const at of [0, 2, 5, 300, 5000, bytes.length - 1]) {{
-          const damaged = bytes.slice();
-          damaged[at] ^= 64;
-          assert.throws(() => second.restore(damaged), RangeError);
-        }}
-        assert.throws(() => second.restore(bytes.subarray(0, 1000)), RangeError);
-        assert.deepEqual(second.path(30, "b"), whole.path(30, "b"));
-        assert.throws(() => second.path(0, "b"), RangeError);
-        assert.throws(() => second.path(1, "c"), RangeError);
-        assert.throws(() => second.step("now", 1), TypeError);
-        assert.throws(() => second.step(1, "2"), TypeError);
-        await assert.rejects(openSensors({{ falseAlarms: 1 }}), RangeError);
-        assert(Number.isNaN((await openSensors()).step(null, 3).mean));
-    """
-    node("--input-type=module", "-e", script)
+    node(HERE / "keep_states.mjs", package)
 
 
 @needs_node
@@ -187,30 +148,9 @@ def test_npm_packs_all_files_and_installs_them(package: Path, tmp_path: Path) ->
     assert found["size"] < 350_000
     words = [NPM, "install", "--no-audit", "--no-fund", str(tmp_path / found["filename"])]
     subprocess.run(words, cwd=tmp_path, check=True, env=quiet, capture_output=True)
-    script = f"""
-        import {{ openSensors, openTable }} from {json.dumps(NAME)};
-        console.log((await openSensors()).names.length, (await openTable("t,v\\n1,2\\n")).choice.values);
-    """
+    script = f"import {{ openSensors }} from {json.dumps(NAME)}; console.log(await openSensors());"
     (tmp_path / "use.mjs").write_text(script)
-    assert node("use.mjs", cwd=tmp_path).strip() == "0 [ 'v' ]"
-
-
-USE = """
-import { LEVELS, RowRefused, Sensors, TableError, TableRun, openSensors, openTable } from "edgefold-sensors";
-const sensors: Sensors = await openSensors({ falseAlarms: 1e-3 });
-const { mean, q05, event, alarm } = sensors.step(new Date(), 21.5, "roof");
-const words: "" | "gap" | "value" | string = event;
-const sum: number = mean + q05 + sensors.path(24, "roof").quantiles[0][3] + LEVELS.length;
-const table = await openTable(new Blob(["t,v\\n1,2\\n"]), { decimal: "," });
-const run = new TableRun(table, sensors, { row(track, forecast) { console.log(track.nRows, forecast.alarm); } });
-await run.run(new AbortController().signal);
-for await (const { line, parts } of table.rows()) console.log(line, parts[0]?.value);
-console.log(sum, words, alarm, run.csv.size, RowRefused, TableError, sensors.save().length);
-// @ts-expect-error a value is a number
-sensors.step(1, "2");
-// @ts-expect-error the decimal sign is one of two
-await openTable("", { decimal: "x" });
-"""
+    assert "falseAlarms: 0.0001" in node("use.mjs", cwd=tmp_path)
 
 
 @needs_typescript
@@ -218,11 +158,11 @@ def test_types_of_the_package_and_of_its_code_hold(package: Path, tmp_path: Path
     installed = tmp_path / "node_modules" / NAME
     installed.parent.mkdir()
     shutil.copytree(package, installed)
-    (tmp_path / "use.mts").write_text(USE)
+    shutil.copy(HERE / "use_types.mts", tmp_path)
     options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
     library = ["--lib", "es2023,dom,dom.iterable,dom.asynciterable"]
     compiler = TOOLS / "typescript" / "bin" / "tsc"
-    node(compiler, *options, *library, "use.mts", cwd=tmp_path)
+    node(compiler, *options, *library, "use_types.mts", cwd=tmp_path)
     code = [str(path.relative_to(package)) for path in sorted(package.rglob("*.js"))]
     assert len(code) > 10
     node(compiler, *options, *library, "--allowJs", "--checkJs", *code, cwd=package)
