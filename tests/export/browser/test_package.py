@@ -50,8 +50,8 @@ def node(*words: object, **options: Any) -> str:
     assert NODE is not None
     command = [NODE, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
+    return str(done.stdout)
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

@@ -112,7 +112,7 @@ def test_modules_of_the_page_share_no_name(name: str, tmp_path: Path) -> None:
 def test_blocks_of_rows_have_the_ranges_of_their_rows() -> None:
     """A view of a million rows is drawn from them; single rows and blocks must not differ."""
     assert NODE is not None
-    words = [NODE, HERE / "check_blocks.mjs", FOLDER / "page" / "series.js"]
+    words = [NODE, str(HERE / "check_blocks.mjs"), str(FOLDER / "page" / "series.js")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
