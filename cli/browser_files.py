@@ -21,11 +21,14 @@ PAGE_MARK = b'<meta name="generator" content="edgefold build">'
 """Text in every page that is written; a file without it is somebody else's."""
 
 
-def write_browser_files(bundle: Path, out: Path, page: bool, flags: Sequence[str]) -> int:
+def write_browser_files(
+    bundle: str, title: str, out: Path, page: bool, flags: Sequence[str]
+) -> int:
     """Compile the engine of sensors and write a page, or a package of npm; return DONE.
 
     Args:
         bundle: The folder of a bundle of the general model of sensors.
+        title: The bundle's name, for the output.
         out: The file of the page, or the folder of the package.
         page: Whether the page is written.
         flags: Further flags of the compiler.
@@ -51,7 +54,7 @@ def write_browser_files(bundle: Path, out: Path, page: bool, flags: Sequence[str
     compiler = find_wasm_compiler(flags)
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
-    module = compile_sensors(bundle, compiler)
+    module = compile_sensors(Path(bundle), compiler)
     compiled_s = time.monotonic() - start_s
     files = {out: page_of(module).encode()} if page else {}
     if not page:
@@ -61,7 +64,7 @@ def write_browser_files(bundle: Path, out: Path, page: bool, flags: Sequence[str
         write_atomic(path, content)
     whole = b"".join(files.values())
     packed = format_bytes(len(gzip.compress(whole, mtime=0)))
-    print(f"{bundle.name}   WebAssembly by {compiler.title}\n")
+    print(f"{title}   WebAssembly by {compiler.title}\n")
     print(f"  {format_bytes(len(module)):>10}  module, with the weights")
     print(f"  {format_bytes(len(whole)):>10}  all, {packed} with gzip")
     print(f"  {format_time(compiled_s):>10}  to compile\n")

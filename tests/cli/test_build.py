@@ -13,6 +13,7 @@ import pytest
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
 from edgefold.export.native import generator, loop_program
+from edgefold.export.native.toolchain import zig
 from edgefold.export.native.toolchain.compilers import FLAGS, LEVELS
 from edgefold.export.native.toolchain.elf_sizes import sizes_of
 from edgefold.export.native.toolchain.targets import TARGETS, machine_flags
@@ -136,6 +137,7 @@ def test_without_a_compiler_the_machine_is_refused_with_what_to_install(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PATH", str(cache))
+    monkeypatch.setattr(zig, "find_spec", lambda _: None)
     assert main(["build", str(tiny_bundle)]) == ExitCode.MACHINE
     assert "sudo apt install gcc" in capsys.readouterr().err
     assert names(cache) == []
@@ -310,6 +312,13 @@ def test_a_library_for_another_processor_is_refused(
         ["--memory-map", "memory.svg", "--list"],
         ["--longest-season", "24", "--list"],
         ["--longest-season", "24", "--target", "aarch64-linux-gnu", "--out", "out"],
+        ["--page"],
+        ["--page", "--source", "--out", "out"],
+        ["--page", "--target", "wasm32", "--out", "out"],
+        ["--page", "--list"],
+        ["--target", "wasm32"],
+        ["--target", "wasm32", "--program", "--out", "out"],
+        ["--target", "wasm32", "--compiler", "clang", "--out", "out"],
     ],
 )
 def test_options_that_make_no_sense_together_are_wrong_usage(

@@ -11,6 +11,7 @@ import pytest
 
 from edgefold.cli.doctor import backends as doctor_backends
 from edgefold.cli.doctor.backends import NEGATE, _run_node, probe_backends, probed_names
+from edgefold.export.native.toolchain import zig
 from edgefold.runtime import child_process
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.backends.native.processor import read_processor
@@ -61,6 +62,7 @@ def test_native_opens_where_a_compiler_compiles_or_a_library_was_built(
     assert told["version"] == compiler.title and told["detail"].startswith("0 built")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(zig, "find_spec", lambda _: None)
     with pytest.raises(BackendError) as refused:
         doctor_backends._compile("native")
     assert refused.value.remedy is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import math
@@ -17,10 +18,13 @@ import pytest
 import edgefold.export.browser as browser
 from edgefold.cli.browser_files import write_browser_files
 from edgefold.cli.main import main
+from edgefold.export.browser import module as browser_module
+from edgefold.export.browser.module import compile_sensors
 from edgefold.export.browser.package import MODULE, NAME, package_of
-from edgefold.export.native.toolchain.wasm import IMPORTS, sections
+from edgefold.export.browser.page import page_of
+from edgefold.export.native.toolchain.wasm import IMPORTS, find_wasm_compiler, sections
 from edgefold.runtime import Sensors
-from edgefold.runtime.errors import DataError, OutputError
+from edgefold.runtime.errors import BundleError, DataError, OutputError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.export.browser.built import NODE, TOOLS, needs_node, needs_typescript
 from tests.made_once import made_once
@@ -168,12 +172,36 @@ def test_types_of_the_package_and_of_its_code_hold(package: Path, tmp_path: Path
     node(compiler, *options, *library, "--allowJs", "--checkJs", *code, cwd=package)
 
 
+def test_the_command_writes_a_page_and_a_package_and_replaces_them(
+    module: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(browser_module, "compile_sensors", lambda *_: module)
+    page, folder = tmp_path / "sensors.html", tmp_path / "package"
+    for _ in range(2):
+        assert main(["build", "sensors", "--page", "--out", str(page)]) == 0
+        assert main(["build", "sensors", "--target", "wasm32", "--out", str(folder)]) == 0
+    assert page.read_text(encoding="utf-8") == page_of(module)
+    for name, content in package_of(module).items():
+        assert (folder / name).read_bytes() == content
+    assert len(gzip.compress(page.read_bytes())) < 600_000
+    assert f"npm install {folder}" in capsys.readouterr().out
+
+
+def test_other_models_are_refused(module: bytes, tiny_bundle: Path, tmp_path: Path) -> None:
+    assert module
+    with pytest.raises(BundleError, match="general model of sensors"):
+        compile_sensors(tiny_bundle, find_wasm_compiler())
+
+
 def test_only_own_files_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "page.html").write_text("<p>mine</p>")
     for out, page in ((tmp_path, False), (tmp_path / "page.html", True), (tmp_path, True)):
         with pytest.raises(OutputError):
-            write_browser_files(shipped_bundle(), out, page, ())
+            write_browser_files(str(shipped_bundle()), "sensors", out, page, ())
     assert (tmp_path / "page.html").read_text() == "<p>mine</p>"
 
 
