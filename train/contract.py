@@ -38,6 +38,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.bundle.manifest import SEED as SEED
 from edgefold.runtime.bundle.manifest import WHEN_FULL as WHEN_FULL
 from edgefold.runtime.predictions import Gaussian, PredictionKind
@@ -94,7 +95,7 @@ class StreamingModel(nn.Module):
         when_full: Rule for a point beyond the capacity: "refuse", "overwrite" the oldest one, or
             "reservoir", by which the state keeps a random sample of all points.
         input_range: Lowest and highest value of most scaled inputs; recorded streams are drawn from
-            this range.
+            this range (and made likely by `plausible_inputs`).
         name: Name of the model, kept with every run and bundle; the class's name where it is empty.
         config: Settings that rebuild the model: a dataclass, or a mapping of the constructor's
             arguments.
@@ -257,6 +258,17 @@ class StreamingModel(nn.Module):
                 that ignores it is narrowed by the exporter.
         """
         return self
+
+    def plausible_inputs(self, drawn: FloatArray) -> FloatArray:
+        """Return scaled inputs as streams have them, (B, N, X): by default, as they were `drawn`.
+
+        Recorded streams and the checks of the contract get their points from it. Override it where
+        columns have a meaning of their own, such as flags or counts.
+
+        Args:
+            drawn: Random numbers, evenly distributed over `input_range`, (B, N, X).
+        """
+        return drawn
 
     def settings(self) -> dict[str, Any]:
         """Return the settings in `config` as a dictionary for JSON."""

@@ -97,7 +97,8 @@ def draw(subject: Subject, n: int, seed: int = 0) -> tuple[Array, Array]:
     n = n if subject.room is None else min(n, subject.room)
     random = np.random.default_rng(seed)
     lead = (subject.n_streams, n)
-    x = random.uniform(*subject.input_range, (*lead, subject.n_inputs))
+    drawn = random.uniform(*subject.input_range, (*lead, subject.n_inputs))
+    x = subject.plausible_inputs(drawn)
     noise = random.normal(0, 0.1, (*lead, subject.n_outputs))
     if isinstance(subject.kind, Categorical):
         return x, random.integers(0, subject.kind.n_classes, noise.shape).astype(float)

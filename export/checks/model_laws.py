@@ -54,7 +54,7 @@ class TorchSubject(Subject):
         self.n_inputs, self.n_outputs = model.n_inputs, model.n_outputs
         self.kind, self.is_filter = model.prediction, is_filter(model)
         self.ordered, self.has_chunks = model.ordered, overrides(model, "condition")
-        self.input_range = model.input_range
+        self.input_range, self.plausible_inputs = model.input_range, model.plausible_inputs
         self.capacity, self.when_full = model.capacity, model.when_full
         self.current: State = {}
         self._n_recent = 0

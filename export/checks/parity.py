@@ -105,6 +105,7 @@ def draw_stream(
 ) -> DrawnStream:
     """Draw n_steps points of a smooth function with noise, and 24 targets, over the model's range.
 
+    The inputs are those that the model makes plausible (`plausible_inputs`).
     Three points are for single updates, then follow three chunks of `chunk` points, of which the
     last lacks one (so that padding is tested), then single updates. For a model that refuses points
     beyond its capacity, fewer than n_steps are drawn: as many as fit.
@@ -115,7 +116,8 @@ def draw_stream(
 
     def uniform(n: int) -> torch.Tensor:
         unit = torch.rand(n_streams, n, model.n_inputs, generator=generator, dtype=torch.float64)
-        return low + (high - low) * unit
+        drawn = low + (high - low) * unit
+        return torch.from_numpy(model.plausible_inputs(drawn.numpy()))
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)

@@ -6,10 +6,10 @@ Nothing here needs PyTorch, so that bundles are checked where it is not installe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from edgefold.runtime.arrays import Array
+from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.checking.golden import query_all
 from edgefold.runtime.predictions import PredictionKind
 from edgefold.runtime.stream.stream import Stream
@@ -32,6 +32,8 @@ class Subject(ABC):
         ordered: Whether the order of points matters.
         has_chunks: Whether the model has its own function for many points at once.
         input_range: Lowest and highest scaled input.
+        plausible_inputs: Function that makes scaled inputs (B, n, X) as streams have them from
+            numbers that were drawn from this range.
         capacity: Number of points that the state holds; 0 where any number fits.
         when_full: Rule for a point beyond the capacity: "refuse", "overwrite" or "reservoir".
         tolerance: Largest accepted difference of predictions after the same points in another
@@ -47,6 +49,7 @@ class Subject(ABC):
     ordered: bool
     has_chunks: bool
     input_range: tuple[float, float]
+    plausible_inputs: Callable[[FloatArray], FloatArray]
     capacity: int
     when_full: str
     tolerance: float = TOLERANCES["float32"]
@@ -89,6 +92,11 @@ class Subject(ABC):
         return ""
 
 
+def as_drawn(drawn: FloatArray) -> FloatArray:
+    """Return inputs as they were drawn."""
+    return drawn
+
+
 class StreamSubject(Subject):
     """Runs a bundle on any backend.
 
@@ -96,6 +104,7 @@ class StreamSubject(Subject):
         stream: An open stream of the bundle, which the caller closes.
         ordered: Whether the order of points matters, which a manifest does not say.
         input_range: Lowest and highest scaled input.
+        plausible_inputs: Function of the bundle's model (see `StreamingModel`).
     """
 
     name = "bundle"
@@ -105,9 +114,11 @@ class StreamSubject(Subject):
         stream: Stream,
         ordered: bool = True,
         input_range: tuple[float, float] = (-2.0, 2.0),
+        plausible_inputs: Callable[[FloatArray], FloatArray] = as_drawn,
     ):
         manifest = stream.manifest
         self.stream, self.ordered, self.input_range = stream, ordered, input_range
+        self.plausible_inputs = plausible_inputs
         self.n_streams = manifest.n_streams
         self.n_inputs, self.n_outputs = manifest.n_inputs, manifest.n_outputs
         self.kind, self.is_filter = manifest.prediction, manifest.is_filter

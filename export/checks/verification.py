@@ -70,7 +70,9 @@ def verify(
         no_c = refusal(bundle) if rows[-1].verdict == PASSED else None
         if rows[-1].verdict == PASSED:
             with Stream.open(bundle, backend="onnxruntime") as stream:
-                of_bundle = StreamSubject(stream, model.ordered, model.input_range)
+                of_bundle = StreamSubject(
+                    stream, model.ordered, model.input_range, model.plausible_inputs
+                )
                 for check in CHECKS:
                     progress(f"bundle: {check.name}")
                     rows.append(check.verdict(of_bundle, n_steps))

@@ -146,7 +146,8 @@ def sink(g: EditableGraph) -> bool:
             values = values[:1]
         lead = shapes[0][:-1]
         rows_of = {v: _in_rows(g, node, v, lead) for v in values if v is not None}
-        if len(lead) < 2 or None in rows_of.values() or not any(_from_rows(v, lead) for v in rows_of):
+        from_rows = any(_from_rows(value, lead) for value in rows_of)
+        if len(lead) < 2 or None in rows_of.values() or not from_rows:
             continue
         settings = {name: setting.value for name, setting in node.attributes.items()}
         settings |= {"axis": -1} if node.op_type in LAST_AXIS else {}

@@ -188,6 +188,11 @@ def test_every_model_has_its_settings_here() -> None:
     assert MODELS.keys() <= TINY.keys()
 
 
+def about(model: StreamingModel) -> tuple[Any, ...]:
+    """What a bundle's subject must know of its model."""
+    return model.ordered, model.input_range, model.plausible_inputs
+
+
 @pytest.mark.parametrize("name", cases(FORMS[1]))
 def test_a_model_keeps_the_contract_in_pytorch(name: str) -> None:
     hold(TorchSubject(tiny(name)), (*MODEL_CHECKS, *CHECKS), N_STEPS)
@@ -205,7 +210,7 @@ def test_a_bundle_of_a_model_keeps_the_contract(
             model.capacity,
             model.when_full,
         )
-        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+        hold(StreamSubject(stream, *about(model)), CHECKS, N_STEPS)
 
 
 LOOPS = {"CumSum", "GRU", "If", "LSTM", "Loop", "RNN", "Scan"}
@@ -265,7 +270,7 @@ def test_a_model_as_compiled_c_keeps_the_contract(
 ) -> None:
     bundle, model = exported(name, 3, ""), tiny(name)
     with Stream.open(bundle, "native", engine=unoptimised(bundle)) as stream:
-        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, N_STEPS)
+        hold(StreamSubject(stream, *about(model)), CHECKS, N_STEPS)
 
 
 @pytest.mark.slow
@@ -276,7 +281,7 @@ def test_compiled_c_stays_with_onnxruntime_over_10_000_points(
     if when_full and name not in OVERWRITING:
         pytest.skip("this model forgets nothing")
     bundle, model = exported(name, 1, when_full), tiny(name, when_full)
-    told = model.ordered, model.input_range
+    told = about(model)
     with (
         Stream.open(bundle, "native", engine=native(bundle)) as compiled,
         Stream.open(bundle, "onnxruntime") as stream,
@@ -305,7 +310,7 @@ def test_a_model_that_forgets_keeps_the_contract(
     model = tiny(name, when_full)
     hold(TorchSubject(model), (*MODEL_CHECKS, *CHECKS), 10 * N_STEPS)
     with Stream.open(exported(name, 3, when_full), "onnxruntime") as stream:
-        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, 10_000)
+        hold(StreamSubject(stream, *about(model)), CHECKS, 10_000)
 
 
 @pytest.mark.slow
@@ -313,4 +318,4 @@ def test_a_model_s_state_holds_after_10_000_points(name: str, exported: Export) 
     when_full = "overwrite" if name in OVERWRITING else ""
     model = tiny(name, when_full)
     with Stream.open(exported(name, 1, when_full), "onnxruntime") as stream:
-        hold(StreamSubject(stream, model.ordered, model.input_range), CHECKS, 10_000)
+        hold(StreamSubject(stream, *about(model)), CHECKS, 10_000)

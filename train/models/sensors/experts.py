@@ -110,7 +110,10 @@ def trends(
     newest, scale = slot.value[..., None], scale[..., None]
     squared = state["filters"][:, 2:]
     plain, seasonal = squared.split([len(HOLT), len(WINTERS)], -1)
-    best, best_seasonal = (of.argmin(-1, keepdim=True) for of in (plain, seasonal))  # (B, 1, 1)
+    # Of a stream's first changes all errors count for the bound alike: in float64 as in float32 the
+    # first filter is the best one then, not the one that is ahead by 1e-9.
+    sizes = (of.float() for of in (plain, seasonal))
+    best, best_seasonal = (of.argmin(-1, keepdim=True) for of in sizes)  # (B, 1, 1)
     place = best_seasonal * ring.shape[2] + slot.phase  # (B, H, 1)
     turns = ring.flatten(1)[..., None].gather(1, place)
     added = state["season"].gather(1, best_seasonal)

@@ -20,6 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from edgefold.runtime.arrays import FloatArray
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS, SensorForecast
 from edgefold.train.batch import Batch
 from edgefold.train.contract import FINITE, Prediction, Ring, State, StreamingModel, commit
@@ -31,6 +32,7 @@ from edgefold.train.models.sensors.features import N_FEATURES, N_LIKELY
 from edgefold.train.models.sensors.further import Further, banded, usual_value
 from edgefold.train.models.sensors.network import N_MOMENTS, Network, Normals, neutral
 from edgefold.train.models.sensors.past_values import past_of, read_values
+from edgefold.train.models.sensors.plausible_rows import plausible_rows
 from edgefold.train.settings import require_sizes
 
 HORIZONS = (1, 2, 4, 8, 16, 32, 48)
@@ -108,6 +110,10 @@ class Sensors(StreamingModel):
         self.rings = {**self.floor.rings, f"{FURTHER}waiting_season": waiting}
         sizes = (self.config.width, self.config.n_heads, self.config.n_latents)
         self.network = Network(N_FEATURES, *sizes)
+
+    def plausible_inputs(self, drawn: FloatArray) -> FloatArray:
+        low, high = self.input_range
+        return plausible_rows((drawn - low) / (high - low), self.config.longest)
 
     def initial_state(self, n_streams: int = 1) -> State:
         network = self.network
