@@ -20,6 +20,10 @@ from edgefold.runtime.stream.state_buffers import Step
 
 N_AT_ONCE = 1 << 14
 """Arrays are checked in pieces of this many numbers (128 KiB), to limit the memory for it."""
+FEW = 8
+"""Largest count of numbers that are scaled one by one: numpy takes longer to begin its loops."""
+PLAIN = frozenset(np.dtype(code) for code in "?bBhHiIlLqQefd")
+"""Types of numbers whose arithmetic with float64 is the same in Python and in numpy."""
 
 
 class PointBuffers:
@@ -56,10 +60,37 @@ class PointBuffers:
         self._shift, self._scale = np.array(scaling.shift), np.array(scaling.scale)
         width = width if is_used else 0
         self._scratch = aligned_full((n_streams, width, self.n_columns), "float64", 0)
-        # One row is the most frequent case: its views are made here, which saves 0.3 us of 1.6.
-        self._row = aligned_full((n_streams, min(width, 1), self.n_columns), "float64", 0)
-        self._flat_row = self._row.reshape(-1)
-        self.n_bytes = self._scratch.nbytes + self._row.nbytes
+        self.n_bytes = self._scratch.nbytes
+        few = is_used and n_streams == 1 and self.n_columns <= FEW
+        self._row = (1, self.n_columns) if few else None
+        self._bare_row = (self.n_columns,) if few else None
+        self._scales = list(enumerate(zip(scaling.shift, scaling.scale, strict=True)))
+
+    def scaled_row(self, values: ArrayLike | None, bare: bool = False) -> list[float] | None:
+        """Return one row of few numbers scaled, as `taken` and `into` scale it, in half the time.
+
+        It is the most frequent case. None is returned for all other values, and [] if there are
+        none and no graph reads them.
+
+        Args:
+            values: The caller's array; None if the model takes no such values.
+            bare: Whether the row may lack the axis n.
+
+        Raises:
+            ValueRefusedError: A value is NaN, infinite or too large.
+        """
+        if type(values) is not np.ndarray:
+            return None if self.is_used or values is not None else []
+        if values.shape != self._row and not (bare and values.shape == self._bare_row):
+            return None
+        if values.dtype not in PLAIN:
+            return None
+        numbers, limit = values.ravel().tolist(), self._limit
+        for i, (shift, scale) in self._scales:
+            numbers[i] = scaled = (numbers[i] - shift) / scale
+            if not -limit <= scaled <= limit:  # of NaN, every comparison is false
+                self._explain(values.reshape(1, 1, -1))
+        return numbers
 
     def taken(
         self, call: str, values: ArrayLike | None, bare: bool = False
@@ -108,8 +139,7 @@ class PointBuffers:
         Raises:
             ValueRefusedError: A value is NaN, infinite or too large; the target is unchanged.
         """
-        n = raw.shape[1]
-        scaled = self._row if n == 1 else self._scratch[:, :n]
+        scaled = self._scratch[:, : raw.shape[1]]
         if self._identity and raw.dtype == np.float32:  # nothing is lost without the detour
             scaled = raw
         elif self._identity:
@@ -118,7 +148,7 @@ class PointBuffers:
             np.subtract(raw, self._shift, out=scaled)
             np.divide(scaled, self._scale, out=scaled)
         # One pass finds NaN, infinity and absurd values: a comparison with NaN is false.
-        flat = self._flat_row if scaled is self._row else scaled.reshape(-1)
+        flat = scaled.reshape(-1)
         if not float(np.vdot(flat, flat)) <= self._limit * self._limit:
             self._explain(raw)
         target[...] = scaled
@@ -178,6 +208,26 @@ class _Views(NamedTuple):
     bound: float | None
 
 
+class _Few(NamedTuple):
+    """Holds views of a tensor of few numbers, which are converted and checked one by one.
+
+    Attributes:
+        name: The tensor's name.
+        scaled: The flat view of a step's output buffer.
+        raw: The flat view of the buffer in the caller's units.
+        shaped: The same in the tensor's shape, (M, *shape).
+        scales: The index, factor and summand of each number.
+        bound: The largest absolute value that counts as finite.
+    """
+
+    name: str
+    scaled: Array
+    raw: Array
+    shaped: Array
+    scales: list[tuple[int, float, float]]
+    bound: float
+
+
 class _Kind(NamedTuple):
     """Describes tensors that are checked together, by their type and bound (`_Views.bound`)."""
 
@@ -232,6 +282,7 @@ class RawPredictions:
         self._step: Step | None = None
         self._width = width
         self._m, self._views = 0, list[_Views]()
+        self._few, self._many = list[_Few](), list[_Views]()  # how each is converted
         self._checked: list[tuple[Array, float]] = []  # what must be finite, and its largest size
 
     def of(self, step: Step, m: int) -> Prediction:
@@ -243,17 +294,24 @@ class RawPredictions:
         if step is not self._step or m != self._m:
             self._look_at(step, m)
         tensors = {}
-        for name, scaled, raw, scale, shift, _ in self._views:
+        for name, scaled, raw, shaped, scales, bound in self._few:
+            numbers = scaled.tolist()
+            for i, factor, summand in scales:
+                raw[i] = number = numbers[i] * factor + summand
+                if not -bound <= number <= bound:  # of NaN, every comparison is false
+                    self._require_finite(step)
+            # Each caller gets a new view, because a caller may set its shape.
+            tensors[name] = shaped[()]
+        for name, scaled, raw, scale, shift, _ in self._many:
             if scale is None:
                 raw[...] = scaled
             else:
                 np.multiply(scaled, scale, out=raw)
             if shift is not None:
                 np.add(raw, shift, out=raw)
-            # Each caller gets a new view, because a caller may set its shape.
             tensors[name] = raw[0] if self._one_stream else raw[:]
         for numbers, bound in self._checked:
-            if not _size(numbers) <= bound:  # of NaN, every comparison is false
+            if not _size(numbers) <= bound:
                 self._require_finite(step)
         return Prediction(tensors)
 
@@ -267,8 +325,11 @@ class RawPredictions:
             _Views(name, step.outputs[name][:, :m], buffer[:, :m], scale, shift, bound)
             for name, buffer, scale, shift, bound in self._tensors
         ]
-        each = [(of.raw, of.bound) for of in self._views if of.bound is not None]
-        self._checked = self._flat if m == self._width else each
+        few = [_few(of) if self._one_stream else None for of in self._views]
+        self._few = [of for of in few if of is not None]
+        self._many = [of for of, one in zip(self._views, few, strict=True) if one is None]
+        each = [(of.raw, of.bound) for of in self._many if of.bound is not None]
+        self._checked = self._flat if m == self._width and not self._few else each
 
     def _require_finite(self, step: Step) -> None:
         """Refuse a prediction with a tensor that is not finite; only their sum may be too large."""
@@ -282,7 +343,16 @@ class RawPredictions:
 
     def release(self) -> None:
         """Drop the references to the step's buffers, so that their memory can be freed."""
-        self._step, self._views = None, []
+        self._step, self._views, self._few, self._many = None, [], [], []
+
+
+def _few(of: _Views) -> _Few | None:
+    """Return how to convert a tensor of one stream number by number, or None if it has too many."""
+    if of.raw.size > FEW or of.scale is None or of.shift is None or of.bound is None:
+        return None
+    scale, shift = (np.broadcast_to(a, of.raw.shape).ravel() for a in (of.scale, of.shift))
+    scales = list(zip(range(of.raw.size), scale.tolist(), shift.tolist(), strict=True))
+    return _Few(of.name, of.scaled.reshape(-1), of.raw.reshape(-1), of.raw[0], scales, of.bound)
 
 
 def _as_array(call: str, name: str, values: ArrayLike, columns: int) -> Array:

@@ -84,6 +84,12 @@ class Predictor:
 
         `Stream.query` describes the errors.
         """
+        row = self.targets.scaled_row(x)
+        if row and not self._joint:
+            step = self._queries[0]
+            step.put("targets.x", row)
+            step.run(self.refresh().sides)
+            return self.predictions.of(step, 1)
         rows, n = self.targets.taken("query", x)
         m = 1 if n is None else n
         widest = self._queries[-1].width

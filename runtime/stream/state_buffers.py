@@ -230,6 +230,8 @@ class Step:
     Attributes:
         inputs: The graph's buffers for points or targets by role, such as "points.x", each
             (B, rows that one run takes, columns); a mask, as "points.mask", has no columns.
+        rows_of_one: The first row of each buffer in `inputs` that has columns, (columns,), by role;
+            only of one stream.
         outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
         finite: An output with one number per stream, finite if the step's arithmetic was; None if
             the graph has no such output.
@@ -243,6 +245,7 @@ class Step:
         self.graph = graph
         self.width = graph.width
         self.inputs: dict[str, Array] = {}
+        self.rows_of_one: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         self.finite: Array | None = None
         staged = backend.allocate_host(graph)
@@ -252,7 +255,9 @@ class Step:
             if tensor.role in ("points.mask", "targets.mask"):
                 self.inputs[tensor.role] = staged[tensor.name]
             elif tensor.role in ("points.x", "points.y", "targets.x"):
-                self.inputs[tensor.role] = staged[tensor.name].reshape(*lead, -1)
+                self.inputs[tensor.role] = rows = staged[tensor.name].reshape(*lead, -1)
+                if manifest.n_streams == 1:
+                    self.rows_of_one[tensor.role] = rows[0, 0]
         for tensor in graph.outputs:
             if tensor.role == "prediction":
                 self.outputs[tensor.of] = staged[tensor.name].reshape(*lead, *shapes[tensor.of])
@@ -278,6 +283,16 @@ class Step:
             sides = sum(bits)
             self._bound[sides] = backend.bind(graph, _buffers_of(graph, state, sides))
 
+    def put(self, role: str, row: list[float]) -> None:
+        """Write one row of scaled numbers to the first row of the inputs of a role, of one stream.
+
+        An empty row writes nothing.
+        """
+        if row:
+            target = self.rows_of_one[role]
+            for column, number in enumerate(row):
+                target[column] = number
+
     def run(self, sides: int) -> None:
         """Compute the outputs and commit nothing; `sides` says which buffers to read (`Commit`)."""
         self._bound[sides & self._mask]()
@@ -286,6 +301,7 @@ class Step:
         """Drop the references to bindings and buffers, so that their memory can be freed."""
         self._bound.clear()
         self.inputs.clear()
+        self.rows_of_one.clear()
         self.outputs.clear()
         self.finite, self.rows, self.slots = None, (), []
 

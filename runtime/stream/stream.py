@@ -251,7 +251,15 @@ class Stream(JointPrediction):
         """
         if self._closed or self._is_filter:
             self._refuse("update", "step")
-        one = self._one
+        one, learner = self._one, self._learner
+        if not self._buffered:
+            row_x, row_y = self._x.scaled_row(x), self._y.scaled_row(y)
+            if row_x is not None and row_y is not None:
+                if self._most is not None and self.n_points >= self._most:
+                    refuse_overflow(self.manifest, self.n_points, 1)
+                one.put("points.x", row_x)
+                one.put("points.y", row_y)
+                return learner.commit(learner.run(one), one, 1)
         x, n = self._x.taken("update", x)
         y, n_y = self._y.taken("update", y)
         if n is None or n_y is None:
@@ -266,14 +274,13 @@ class Stream(JointPrediction):
                 self._x.into(one.inputs["points.x"], x)
             if y is not None:
                 self._y.into(one.inputs["points.y"], y)
-            learner = self._learner
             return learner.commit(learner.run(one), one, 1)
         points = [(b, rows) for b, rows in ((self._x, x), (self._y, y)) if rows is not None]
         at = self._state.at
         if n > 1 and at.first + at.n_waiting + n > self._chunk_width:
             require_sound(points, n)  # of several runs the first must not commit in vain
         if self._chunks is None:
-            self._learner.learn_each(points, n)
+            learner.learn_each(points, n)
         elif self._buffered:
             self._chunks.keep(points, n)
         else:
@@ -363,7 +370,10 @@ class Stream(JointPrediction):
         step = self._one
         if self._most is not None and self.n_points >= self._most:
             refuse_overflow(self.manifest, self.n_points, 1)
-        if self._x.is_used:
+        row = self._x.scaled_row(x, bare=True)
+        if row is not None:
+            step.put("points.x", row)
+        elif self._x.is_used:
             rows, n = self._x.taken("step", x, bare=True)
             if rows is None or n != 1:
                 raise ShapeError(f"step() got {n} rows; give one row at a time.")
