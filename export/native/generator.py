@@ -41,7 +41,7 @@ from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
 
 FOLDER = Path(__file__).parent / "c"
-PARTS = ("prelude.c", "mathematics.c", "halves.c", "products.c", "rows.c")
+PARTS = ("prelude.c", "mathematics.c", "halves.c", "lanes.c", "products.c", "rows.c")
 """Files of C: each generated source begins with the pieces of them that it needs, in this order."""
 WIDTH = 100
 

@@ -101,6 +101,23 @@ static inline float edgefold_exp(float x) {
     return x < -87.3365402f ? 0.0f : bounded;
 }
 
+/* exp(x) for x <= 0 or NaN, as softmax needs it, in fewer instructions: n + 127 stands in the last
+ * bits of `shifted`, so that below -88 the result is 0. Errors 1.15 ulp. */
+static inline float edgefold_exp_below_one(float x) {
+    const float bounded = x < -88.0f ? -88.0f : x;
+    const float shifted = bounded * 1.44269504f + (EDGEFOLD_ROUNDER + 127.0f);
+    const float n = shifted - (EDGEFOLD_ROUNDER + 127.0f);
+    const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.3870732e-3f;
+    p = p * r + 8.366277e-3f;
+    p = p * r + 4.1667435e-2f;
+    p = p * r + 0.16666546f;
+    p = p * r + 0.49999997f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * edgefold_of_bits(edgefold_bits(shifted) << 23);
+}
+
 /* Errors 0.86 and 0.85 ulp. log(x) = n log(2) + log(1 + f), 1 + f between sqrt(1/2) and sqrt(2).
  * Fit of f - f^2 / 2 + f^3 p(f): 5.8e-9. Denormal numbers are scaled first. */
 static inline float edgefold_log(float x) {

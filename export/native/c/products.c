@@ -4,31 +4,8 @@
    while k runs. Weights are stored so (b_row = 0); what is computed on the way is read in place,
    row k at b + k * b_row. A may lie anywhere: element (i, k) at a + i * a_row + k * a_column. */
 
-#if defined(__clang__)
-#define EDGEFOLD_UNROLLED _Pragma("clang loop unroll(full)")
-#define EDGEFOLD_INLINE static inline __attribute__((always_inline))
-#elif defined(__GNUC__)
-#define EDGEFOLD_UNROLLED _Pragma("GCC unroll 16")
-#define EDGEFOLD_INLINE static inline __attribute__((always_inline))
-#else
-#define EDGEFOLD_UNROLLED
-#define EDGEFOLD_INLINE static inline
-#endif
-
-#if defined(__AVX512F__) && defined(__GNUC__)
-#define EDGEFOLD_LANES 16
-#elif defined(__AVX__) && defined(__GNUC__)
-#define EDGEFOLD_LANES 8
-#elif (defined(__SSE2__) || defined(__ARM_NEON)) && defined(__GNUC__)
-#define EDGEFOLD_LANES 4
-#else
-#define EDGEFOLD_LANES 1 /* no vectors: every panel goes by four columns */
-#endif
-
 /* Four neighbouring numbers. */
 #if EDGEFOLD_LANES > 1
-typedef float edgefold_vector
-    __attribute__((vector_size(4 * EDGEFOLD_LANES), aligned(4), may_alias));
 typedef float edgefold_quad __attribute__((vector_size(16), aligned(4), may_alias));
 EDGEFOLD_INLINE edgefold_quad edgefold_four_of(const float *from)
 {
@@ -80,11 +57,6 @@ struct edgefold_factors {
 };
 
 #if EDGEFOLD_LANES > 1
-EDGEFOLD_INLINE edgefold_vector edgefold_load(const float *from)
-{
-    return *(const edgefold_vector *)from;
-}
-
 /* `rows` rows of A times a panel of `vectors` vectors. */
 EDGEFOLD_INLINE void edgefold_tile(int rows, int vectors, const struct edgefold_factors *f,
                                    const float *a, const float *b, const float *bias, float *c)

@@ -169,21 +169,41 @@ def _softmax(function: str) -> Rule:
         axis = lowering.attribute("axis", -1) % len(value.shape)
         order = [a for a in range(len(value.shape)) if a != axis] + [axis]
         back = [order.index(a) for a in range(len(order))]
-        name, n = c_name(output), value.shape[axis]
+        name = c_name(output)
         value = value.transposed(order)
         target = lowering.place(output, lowering.shape, "float32").transposed(order)
         if not target.in_rows:
             target = lowering.program.fresh(name, value.shape, "float32")
         if not value.in_rows:
             value = lowering.program.keep(value, name, target)
-        values = [value] if value is target else [value, target]
-        call = f"edgefold_{function}({{0}}, {{{len(values) - 1}}}, {n});"
-        lowering.program.rows(
-            c_name(lowering.node.output[0]), value.shape[:-1], values, call, [target]
-        )
+        _by_matrices(lowering, f"edgefold_{function}({{}});", value, target)
         lowering.define(target.transposed(back))
 
     return rule
+
+
+def _by_matrices(lowering: Lowering, template: str, value: Value, target: Value) -> None:
+    """Append calls of a kernel that passes along each row of a value, many rows at a time.
+
+    Args:
+        lowering: The graph and the node.
+        template: C text of a call, in which `{}` stands for the number of rows, their length, and
+            the address and the distance of the rows of `value` and of `target`.
+        value: The value in memory, neighbours of its last axis side by side.
+        target: Memory for the result in the same shape; `value` itself if it is overwritten.
+    """
+    lead, n = tuple(n for n in value.shape[:-1] if n != 1), value.shape[-1]
+    front, m = lead[:-1], lead[-1] if lead else 1
+    rows = value.reshaped((*front, m, n))
+    into = rows if value is target else target.reshaped((*front, m, n))
+    assert rows is not None and rows.view is not None
+    assert into is not None and into.view is not None
+    values = [rows] if into is rows else [rows, into]
+    arguments = (
+        f"{m}, {n}, {{0}}, {rows.view.strides[-2]}, {{{len(values) - 1}}}, {into.view.strides[-2]}"
+    )
+    call = template.format(arguments)
+    lowering.program.rows(c_name(lowering.node.output[0]), front, values, call, [into])
 
 
 def _layer_normalization(lowering: Lowering) -> None:
@@ -210,8 +230,8 @@ def _layer_normalization(lowering: Lowering) -> None:
             named = lowering.node.input[index]
             texts.append(lowering.constants.buffer(whole, lowering.reader, named).name)
     epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
-    call = f"edgefold_normalize({{0}}, {{1}}, {n}, {epsilon}, {texts[0]}, {texts[1]});"
-    lowering.program.rows(c_name(lowering.node.output[0]), lead, [rows, into], call, [into])
+    template = f"edgefold_normalize({{}}, {epsilon}, {texts[0]}, {texts[1]});"
+    _by_matrices(lowering, template, rows, into)
     result = into.reshaped(value.shape)
     assert result is not None
     lowering.define(result)
@@ -240,8 +260,7 @@ def _instance_normalization(lowering: Lowering) -> None:
     assert rows is not None
     into = lowering.program.fresh(c_name(output), rows_shape, "float32")
     epsilon = number_text(lowering.attribute("epsilon", 1e-5), "float32")
-    call = f"edgefold_normalize({{0}}, {{1}}, {rows_shape[-1]}, {epsilon}, NULL, NULL);"
-    lowering.program.rows(c_name(output), rows_shape[:-1], [rows, into], call, [into])
+    _by_matrices(lowering, f"edgefold_normalize({{}}, {epsilon}, NULL, NULL);", rows, into)
     result = into.reshaped(value.shape)
     assert result is not None
     terms = []

@@ -1,0 +1,39 @@
+/* Vectors: neighbouring numbers, as many as fill a register of the processor. */
+
+#if defined(__clang__)
+#define EDGEFOLD_UNROLLED _Pragma("clang loop unroll(full)")
+#define EDGEFOLD_INLINE static inline __attribute__((always_inline))
+#elif defined(__GNUC__)
+#define EDGEFOLD_UNROLLED _Pragma("GCC unroll 16")
+#define EDGEFOLD_INLINE static inline __attribute__((always_inline))
+#else
+#define EDGEFOLD_UNROLLED
+#define EDGEFOLD_INLINE static inline
+#endif
+
+#if defined(__AVX512F__) && defined(__GNUC__)
+#define EDGEFOLD_LANES 16
+#elif defined(__AVX__) && defined(__GNUC__)
+#define EDGEFOLD_LANES 8
+#elif (defined(__SSE2__) || defined(__ARM_NEON)) && defined(__GNUC__)
+#define EDGEFOLD_LANES 4
+#else
+#define EDGEFOLD_LANES 1 /* no vectors: every panel goes by four columns */
+#endif
+
+#if EDGEFOLD_LANES > 1
+typedef float edgefold_vector
+    __attribute__((vector_size(4 * EDGEFOLD_LANES), aligned(4), may_alias));
+#else
+typedef float edgefold_vector;
+#endif
+
+EDGEFOLD_INLINE edgefold_vector edgefold_load(const float *from)
+{
+    return *(const edgefold_vector *)from;
+}
+
+EDGEFOLD_INLINE void edgefold_store(float *into, edgefold_vector numbers)
+{
+    *(edgefold_vector *)into = numbers;
+}
