@@ -11,9 +11,9 @@ longest one are those of the whole bundle: R is so large that no forecast misses
 whole bundle would read. `usual`, the mean of the last 24 seasons at the present phase, is the same
 up to a longest season of 58 slots. Beyond, it is the mean of the seasons that R holds, 8 at least.
 
-The golden stream stays as it is. Its rows have no season, so that its predictions hold for any
-longest season; and a recording on this machine would give the same model another hash on each
-machine, although C and snapshots are known by that hash.
+The golden stream stays as it is: its season is a day of hours, so that its predictions hold where
+the longest season is as long. A recording on this machine would give the same model another hash on
+each machine, although C and snapshots are known by that hash.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from edgefold.runtime.hashing import sha256_of
 from edgefold.runtime.predictions.sensor_forecast import SensorForecast
 from edgefold.runtime.sensors.shipped_bundle import word_of
 
-LEAST = 4
-"""The shortest season for which a bundle can be written, in slots."""
+LEAST = 24
+"""The least longest season of a bundle in slots, which is the season of the golden stream."""
 VALUES, SEASON, Z_SEASON = "values", "experts_season", "features_z_season"
 RECENT, FARTHEST = 33, 48
 """Number of last values that a forecast reads, and the largest number of slots that it looks ahead
@@ -126,7 +126,7 @@ def _lengths_of(manifest: Manifest) -> RingLengths:
     lengths = RingLengths(manifest.prediction.longest_season, shapes[VALUES][-1])
     whole = {shapes[SEASON][-1], shapes[Z_SEASON][-1], lengths.longest}
     seasons = Golden.load(manifest).x[..., 2]
-    if len(whole) != 1 or seasons.max() >= 2:
+    if len(whole) != 1 or seasons.max() > LEAST:
         raise ExportError(
             f"{manifest.path} cannot be written for shorter seasons: its rings or its golden "
             "stream are not as this version of Edgefold exports them. Export it again."

@@ -20,7 +20,7 @@ from tests.browser import Tab, chromium
 
 
 def main() -> None:
-    """Open the page on its sample, and write what a browser shows of its last alarm and of what comes."""
+    """Open the page on its sample, and write a picture of its last alarm and what comes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", type=Path)
     parser.add_argument("png", type=Path)
