@@ -1,7 +1,4 @@
-"""Declare --longest-season, and write the bundle for shorter seasons that it asks for.
-
-BUNDLE ── --longest-season N ──> a temporary bundle, or that of --out ──> build, budget
-"""
+"""Declare --longest-season, and write the bundle for shorter seasons that it asks for."""
 
 from __future__ import annotations
 

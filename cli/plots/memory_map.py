@@ -124,7 +124,7 @@ class StepArea:
         return (
             f'<rect class="buffer" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
             f'height="{height:.1f}" style="fill: var(--h{number % N_HUES})">'
-            f"<title>{escape(place.buffer.name)}: {place.n_bytes:,} bytes at {place.start:,}, "
+            f"<title>{escape(place.name)}: {place.n_bytes:,} bytes at {place.start:,}, "
             f"statements {place.first + 1} to {place.last + 1}</title></rect>"
         )
 
@@ -134,7 +134,7 @@ class StepArea:
         A name that fits nowhere is "".
         """
         x, y, width, height = self._sides(place)
-        middle, center, name = x + width / 2, y + height / 2, place.buffer.name
+        middle, center, name = x + width / 2, y + height / 2, place.name
         labels = f"{name}  {place.n_bytes:,}", name
         for label in labels:
             if len(label) * LETTER + ROOM < width and height > LINE:

@@ -48,7 +48,8 @@ def shorter_seasons(whole: Manifest, shorter: Manifest) -> str:
 def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
     """Return lines on RAM (from the header among `files`), constants, code and compile time."""
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
-    header_sizes = {name: int(n) for name, n in SIZE.findall(header)}
+    # Of two sizes of the arena the first one holds: the C is compiled with snapshots.
+    header_sizes = {name: int(n) for name, n in reversed(SIZE.findall(header))}
     header_sizes["RAM"] += header_sizes["ARENA"]
     lines = [f"  {_size(header_sizes[name]):>10}  {what}" for name, what in SIZES.items()]
     lines += [

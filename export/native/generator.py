@@ -214,9 +214,8 @@ def write_function(
         for tensor, buffer in arguments.items()
     ]
     lines = [f"static void {name}(", *_wrapped([*parameters, "unsigned char *arena"]), "{"]
-    for planned_buffer in plan.buffers:
-        buffer, at = planned_buffer.buffer, f"(arena + {planned_buffer.start})"
-        lines.append(f"    {buffer.c_type} *const {buffer.name} = ({buffer.c_type} *){at};")
+    for b in plan.buffers:
+        lines.append(f"    {b.c_type} *const {b.name} = ({b.c_type} *)(arena + {b.start});")
     lines.append("    const edgefold_mode mode = edgefold_flush_tiny();")
     used = {buffer for s in statements for buffer in s.reads | s.writes}
     idle = [b.name for b in arguments.values() if b not in used] + ["arena"] * (not plan.buffers)

@@ -11,7 +11,6 @@ import pytest
 from edgefold.cli.plots.memory_map import HIGHEST, WIDTH, memory_map
 from edgefold.export.native.generator import generate
 from edgefold.export.native.program.arena import ArenaBuffer, ArenaPlan
-from edgefold.export.native.program.values import Buffer
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -36,7 +35,7 @@ def texts(picture: ElementTree.Element) -> list[str]:
 
 
 def place(name: str, n_floats: int, start: int, first: int, last: int) -> ArenaBuffer:
-    return ArenaBuffer(Buffer(name, "float32", n_floats, "arena"), start, first, last)
+    return ArenaBuffer(name, "float", 4 * n_floats, start, first, last)
 
 
 def test_a_buffer_is_as_wide_as_it_is_needed_and_as_high_as_it_is_large() -> None:

@@ -23,20 +23,19 @@ class ArenaBuffer:
     """Describes a buffer with its place in the arena.
 
     Attributes:
-        buffer: The buffer.
+        name: Name of the buffer in C.
+        c_type: Type of its elements in C.
+        n_bytes: Number of bytes of the arena that it takes.
         start: Its first byte in the arena.
         first, last: Numbers of the first and the last statement that use it.
     """
 
-    buffer: Buffer
+    name: str
+    c_type: str
+    n_bytes: int
     start: int
     first: int
     last: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the number of bytes of the arena that the buffer takes."""
-        return n_bytes(self.buffer)
 
     @property
     def stop(self) -> int:
@@ -86,13 +85,13 @@ def planned(statements: Sequence[Statement], arena: Sequence[Buffer]) -> ArenaPl
     order = {buffer: at for at, buffer in enumerate(arena)}
     for buffer in sorted(lives, key=lambda b: (-n_bytes(b), order[b])):
         first, last = lives[buffer]
-        start = 0
+        size, start = n_bytes(buffer), 0
         others = [other for other in placed.values() if other.meets(first, last)]
         for other in sorted(others, key=lambda other: (other.start, other.stop)):
-            if start + n_bytes(buffer) <= other.start:
+            if start + size <= other.start:
                 break
             start = max(start, other.stop)
-        placed[buffer] = ArenaBuffer(buffer, start, first, last)
+        placed[buffer] = ArenaBuffer(buffer.name, buffer.c_type, size, start, first, last)
     notes = tuple(statement.note for statement in statements)
     return ArenaPlan(tuple(placed[buffer] for buffer in arena if buffer in placed), notes)
 

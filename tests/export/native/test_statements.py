@@ -94,7 +94,8 @@ def test_buffers_that_live_at_once_never_share_memory(lives: list[tuple[int, int
         ]
         statements.append(Loop((), [Assignment(View(b, 0, ()), source, b.name) for b in alive]))
     plan = planned(statements, arena)
-    starts, total = {place.buffer: place.start for place in plan.buffers}, plan.n_bytes
+    named = {place.name: place.start for place in plan.buffers}
+    starts, total = {buffer: named[buffer.name] for buffer in arena}, plan.n_bytes
     assert max(plan.used_bytes, default=0) <= total
     for k, (one, two, _) in enumerate(lives):
         assert 0 <= starts[arena[k]] <= total - n_bytes(arena[k])
