@@ -12,6 +12,8 @@ const ROW = ["known", "mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95", "
   "alarm", "event", "since", "size"];
 const N_KNOWN = ROW.indexOf("nMissing");
 const PAGE_BYTES = 65536, ROOM = 16;
+/** Slots of a season ahead for a sensor without a season. */
+const NO_SEASON = 64;
 /** The largest value and the latest time that the engine takes. */
 const LARGEST = 1e30, LATEST = 1e300;
 const MARK = "edgefold-sensors-1";
@@ -57,7 +59,8 @@ export class Sensors {
     this.sensors = new Map();
     engine._initialize?.();
     this.top = engine.__heap_base.value;
-    this.longest = engine.sensor_longest_season();
+    /** The longest path that is given. */
+    this.longest = Math.max(engine.sensor_longest_season(), NO_SEASON);
     this.row = this.reserve(8 * ROW.length);
     this.ahead = this.reserve(8 * this.longest * (1 + LEVELS.length));
     this.snapshot = this.reserve(engine.sensor_snapshot_bytes());
@@ -145,7 +148,7 @@ export class Sensors {
 
   /**
    * Forecast the next slots of a sensor; its state does not change.
-   * @param {number} horizon how many slots, from 1 to the longest season of the model, 1440
+   * @param {number} horizon how many slots, from 1 to the longest season of the model (1440 as shipped)
    * @param {string} name
    * @returns {Path} NaN while too few rows have come
    */

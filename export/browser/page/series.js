@@ -8,7 +8,7 @@ const RANGE = new Float64Array(5);
 /** A growing array of numbers. */
 class Numbers {
   constructor(type) {
-    this.all = new type(1024);
+    this.all = new type(16);
     this.n = 0;
   }
 

@@ -9,8 +9,8 @@ const HORIZONS = [1, 2, 4, 8, 16, 32, 48];
 const MOST_ALARMS = 5000;
 /** Rows that are sent at once, at most. */
 const N_SENT = 16384;
-/** Milliseconds between two reports of all sensors' counts. */
-const REPORT_MS = 250;
+/** Milliseconds between two reports of all rows and counts: some, and more for many sensors. */
+const REPORT_MS = 100, SENSOR_MS = 1;
 
 /** Collects the rows of one sensor until they are sent. */
 class Waiting {
@@ -21,7 +21,7 @@ class Waiting {
 
   clear() {
     this.n = 0;
-    this.room = 256;
+    this.room = 32;
     this.time = new Float64Array(this.room);
     this.value = new Float64Array(this.room);
     this.quantiles = new Float32Array(7 * this.room);
@@ -77,12 +77,12 @@ async function work({ file, wasm, falseAlarms, options }) {
   /** @type {Map<string, Waiting>} */
   const waiting = new Map();
   let nAlarms = 0, alarms = [], reported = 0;
-  const sendRows = (readBytes, nLines) => {
+  const report = (readBytes, nLines) => {
+    if (performance.now() - reported < REPORT_MS + SENSOR_MS * waiting.size) return;
+    reported = performance.now();
     for (const rows of waiting.values()) rows.send();
     if (alarms.length) postMessage({ kind: "alarms", alarms });
     alarms = [];
-    if (performance.now() - reported < REPORT_MS) return;
-    reported = performance.now();
     postMessage({ kind: "progress", readBytes, nLines, tracks: summaries(run), bad: refusalsOf(run.bad) });
   };
   const run = new TableRun(table, sensors, {
@@ -99,12 +99,12 @@ async function work({ file, wasm, falseAlarms, options }) {
       const { time, value, event, since, size, season } = forecast;
       alarms.push({ id: rows.id, row: track.nRows - 1, time, text, value, event, since, size, season, line });
     },
-    turn: sendRows,
+    turn: report,
   });
   await run.run(cancel.signal);
   reported = -Infinity;
   const paths = [...waiting].map(([name, { id }]) => ({ id, ...aheadOf(run, name) }));
-  sendRows(file.size, run.nLines);
+  report(file.size, run.nLines);
   if (![...run.tracks.values()].some((track) => track.nRows)) throw new Error(whyNone(file.name, run));
   const unread = [...table.unread].map(([key, n]) => `the key ${key} comes in ${n} lines and in none of the first ones`);
   postMessage({ kind: "end", paths, unread, isCancelled: cancel.signal.aborted, csv: run.csv, next: run.next });
