@@ -11,6 +11,12 @@
 #define EDGEFOLD_INLINE static inline
 #endif
 
+#if defined(__GNUC__)
+#define EDGEFOLD_PREFETCH(address) __builtin_prefetch((const void *)(address))
+#else
+#define EDGEFOLD_PREFETCH(address) (void)(address)
+#endif
+
 #if defined(__AVX512F__) && defined(__GNUC__)
 #define EDGEFOLD_LANES 16
 #elif defined(__AVX__) && defined(__GNUC__)

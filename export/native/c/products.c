@@ -47,13 +47,14 @@ EDGEFOLD_INLINE void edgefold_put(float *into, edgefold_quad four)
 
 /* Rows of A at once: as many as leave registers for a panel's row and one number of A. */
 enum {
+    EDGEFOLD_MANY = 64, /* rows: fewer do not last as long as asking for the next panel pays */
     EDGEFOLD_ROWS = EDGEFOLD_LANES == 16 ? 8 : EDGEFOLD_LANES == 8 ? 6 : 3,
     EDGEFOLD_VECTORS = EDGEFOLD_LANES > 1 ? 16 / EDGEFOLD_LANES : 1 /* of a panel's row */
 };
 
 /* b_vector lies between the vectors of a row of B: with 16 lanes each is a panel of its own. */
 struct edgefold_factors {
-    int k, a_row, a_column, b_row, b_vector, bias_row, c_row;
+    int k, a_row, a_column, b_row, b_vector, bias_row, c_row, is_packed;
 };
 
 #if EDGEFOLD_LANES > 1
@@ -118,10 +119,20 @@ EDGEFOLD_INLINE void edgefold_single(int vectors, const struct edgefold_factors 
             (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]);
 }
 
+/* Asks for lines `first` to `last` of the panel that comes next: a processor itself does not look
+   beyond a page, and a panel often ends with one. */
+EDGEFOLD_INLINE void edgefold_soon(const float *memory, int first, int last)
+{
+    for (int line = first; line < last; line++)
+        EDGEFOLD_PREFETCH((uintptr_t)memory + (uintptr_t)line * 64);
+}
+
 /* All rows times one panel. */
 EDGEFOLD_INLINE void edgefold_panel(int vectors, int m, const struct edgefold_factors *f,
                                     const float *a, const float *b, const float *bias, float *c)
 {
+    const int width = vectors * EDGEFOLD_LANES;
+    const int lines = f->is_packed && m >= EDGEFOLD_MANY ? width * f->k / 16 : 0;
     int i = 0;
     if (m == 1) {
         edgefold_single(vectors, f, a, b, bias, c);
@@ -129,9 +140,11 @@ EDGEFOLD_INLINE void edgefold_panel(int vectors, int m, const struct edgefold_fa
     }
     /* Two rows keep a processor half busy: 4 and 4 are rather taken than 6 and 2. */
     for (; i + EDGEFOLD_ROWS <= m && (EDGEFOLD_ROWS < 6 || m - i != EDGEFOLD_ROWS + 2);
-         i += EDGEFOLD_ROWS)
+         i += EDGEFOLD_ROWS) {
+        edgefold_soon(b + width * f->k, lines * i / m, lines * (i + EDGEFOLD_ROWS) / m);
         edgefold_tile(EDGEFOLD_ROWS, vectors, f, a + i * f->a_row, b,
                       bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
+    }
     for (; EDGEFOLD_ROWS >= 6 && i + 4 <= m; i += 4)
         edgefold_tile(4, vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
                       c + i * f->c_row);
@@ -263,7 +276,7 @@ static inline void edgefold_product(int m, int n, int k, const float *a, int a_r
                                     const float *b, int b_row, const float *bias, int bias_row,
                                     float *c, int c_row)
 {
-    struct edgefold_factors f = {k, a_row, a_column, 0, EDGEFOLD_LANES, bias_row, c_row};
+    struct edgefold_factors f = {k, a_row, a_column, 0, EDGEFOLD_LANES, bias_row, c_row, !b_row};
     for (int j = 0; j < n;) {
         const float *from = b_row ? b + j : b + j * k;
         f.b_vector = EDGEFOLD_LANES;
