@@ -13,6 +13,8 @@ Array = NDArray[Any]
 FloatArray = NDArray[np.floating[Any]]
 Reals = NDArray[np.float64]
 """Arrays of one axis in which rules compute; in the C of a microcontroller they are of float32."""
+Counts = NDArray[np.uint16]
+"""Arrays of one axis in which rules keep whole numbers from 0 to 65,535."""
 
 
 def aligned_full(shape: tuple[int, ...], dtype: str, value: float) -> Array:

@@ -101,18 +101,20 @@ def stays_with_onnxruntime(
     most: float = 1e-5,
     shared: Path | None = None,
 ) -> None:
-    """Fail if two streams of a bundle part, each on its own state, over n points or what fits.
+    """Fail if two streams of a bundle part over n points or what fits.
 
     Args:
         one, other: The streams.
         n: Number of points.
         log_density: Bound of the difference of what a bundle calls so, in nats.
         most: Bound of the other differences.
-        shared: File by which `one` takes over the state of `other` every 100 points, for a model
-            that remembers rounding errors for thousands of points.
+        shared: File by which `one` takes over the state of `other` before each point, for a model
+            that remembers rounding errors for thousands of points; without it, each stream goes on
+            from its own state.
     """
     x, y = draw(one, n)
-    for part in np.array_split(np.arange(x.shape[1]), 1 + x.shape[1] // 100):
+    together = 100 if shared is None else 1
+    for part in np.array_split(np.arange(x.shape[1]), -(-x.shape[1] // together)):
         if shared is not None:
             other.save(shared)
             one.restore(shared)

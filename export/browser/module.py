@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from edgefold.export.native.generator import generate
-from edgefold.export.native.sensors.engine import is_of_sensors
+from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.export.native.toolchain.compilers import Compiler
 from edgefold.export.native.toolchain.wasm import compile_module
 from edgefold.runtime.bundle.manifest_file import load_manifest

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgefold.export.typed_python.errors import refused
 from edgefold.export.typed_python.expressions import Expressions
-from edgefold.export.typed_python.kinds import FLOAT, INT
+from edgefold.export.typed_python.kinds import ARRAYS, FLOAT, INT
 from edgefold.export.typed_python.values import COMPARISONS, OPERATORS, Expression
 
 ELEMENTWISE = {
@@ -42,10 +42,9 @@ class ArrayLoops:
         place, n = self._slice(target, at)
         item = self._item(value, at)
         of = self._expressions.value(target.value)
-        cast = "float" if of.kind.word == "array" else "edgefold_real"
         return [
             f"for (int64_t {at} = 0; {at} < {n}; {at}++)",
-            f"    {place} = ({cast})({item});",
+            f"    {place} = ({of.kind.c})({item});",
         ]
 
     def hoisted(self, node: ast.expr) -> tuple[list[str], ast.expr]:
@@ -79,7 +78,7 @@ class ArrayLoops:
         """Return the item of a slice at the loop's index, and how many items it has."""
         of, cut = self._expressions.value(node.value), node.slice
         assert isinstance(cut, ast.Slice)
-        if of.kind.word not in ("array", "reals") or cut.upper is None:
+        if of.kind.word not in ARRAYS or cut.upper is None:
             raise refused(node, self._expressions.function, "no slice of an array with an end")
         step = 1 if cut.step is None else int(ast.literal_eval(cut.step))
         upper = self._whole(cut.upper)

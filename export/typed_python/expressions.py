@@ -12,6 +12,7 @@ from typing import Any
 from edgefold.export.typed_python.effects import changes_fields
 from edgefold.export.typed_python.errors import SubsetError, refused
 from edgefold.export.typed_python.kinds import (
+    ARRAYS,
     BOOL,
     FLOAT,
     INT,
@@ -190,7 +191,7 @@ class Expressions:
 
     def _subscript(self, node: ast.Subscript) -> Expression:
         of = self.value(node.value)
-        if of.kind.word not in ("list", "array", "reals"):
+        if of.kind.word not in ("list", *ARRAYS):
             raise refused(node, self.function, f"a {of.kind.word} has no places")
         if isinstance(node.slice, ast.UnaryOp) and of.kind.size:
             at = self._constant(node.slice)
@@ -201,7 +202,7 @@ class Expressions:
             raise refused(node, self.function, "a place is an int")
         if of.kind.word == "array":  # numpy computes in float32 with it, so a float must be made
             return Expression(f"{of.text}[{at.text}]", SINGLE)
-        if of.kind.word == "reals":
+        if of.kind.word in ARRAYS:
             return Expression(f"(double){of.text}[{at.text}]", FLOAT, UNARY)
         return Expression(f"{of.text}[{at.text}]", of.kind.item)
 

@@ -5,6 +5,7 @@ list[float] of n       -> double[n]          NamedTuple -> a struct, by value
 KeptNumbers            -> a struct, by pointer
 FloatArray             -> float *, memory of the caller's own
 Reals                  -> edgefold_real *, likewise: double or, on microcontrollers, float
+Counts                 -> uint16_t *, likewise
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Kind:
 
     Attributes:
         word: "float", "int", "bool", "word", "list", "array" of float32, "single", which is an item
-            of an array, "reals", "tuple", "rule" or "nothing".
+            of an array, "reals", "counts", "tuple", "rule" or "nothing".
         of: The class of a tuple or a rule; else None.
         item: The kind of a list's items; else None.
         size: The number of a list's items; 0 where a function's argument leaves it open.
@@ -69,6 +70,7 @@ class Kind:
             **names,
             "array": "float",
             "reals": "edgefold_real",
+            "counts": "uint16_t",
             "single": "float",
             "nothing": "void",
         }[self.word]
@@ -85,7 +87,9 @@ C_NAMES = {
     "single": "float", "reals": "edgefold_real", "nothing": "void",
 }  # fmt: skip
 FLOAT, INT, BOOL = Kind("float"), Kind("int"), Kind("bool")
-WORD, ARRAY, REALS = Kind("word"), Kind("array"), Kind("reals")
+WORD, ARRAY, REALS, COUNTS = Kind("word"), Kind("array"), Kind("reals"), Kind("counts")
+ARRAYS = ("array", "reals", "counts")
+"""The words of kinds that are arrays of the caller's own."""
 NOTHING, SINGLE = Kind("nothing"), Kind("single")
 LARGER = {("float", "int"), ("float", "bool"), ("int", "bool")}
 """Pairs of kinds of which the first one holds all values of the second."""
@@ -105,7 +109,8 @@ def kind_of_hint(hint: Any) -> Kind:
     if get_origin(hint) is list:
         return Kind("list", item=kind_of_hint(get_args(hint)[0]))
     if get_origin(hint) is np.ndarray:
-        return REALS if get_args(get_args(hint)[1]) == (np.float64,) else ARRAY
+        numbers = {(np.float64,): REALS, (np.uint16,): COUNTS}
+        return numbers.get(get_args(get_args(hint)[1]), ARRAY)
     if isinstance(hint, type) and issubclass(hint, KeptNumbers):
         return Kind("rule", hint)
     if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):

@@ -10,6 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from edgefold.export.typed_python.kinds import (
+    ARRAYS,
     Kind,
     field_name,
     fields_of,
@@ -35,12 +36,14 @@ class RulesText:
         words: An enum of all words of `Literal` types.
         structs: The definitions of all structs, each after those that it holds.
         functions: Constants, declarations, and definitions of all functions.
+        keeping: Functions that write and read the numbers of a snapshot.
         names: Names of the entries in C, in their order.
     """
 
     words: str
     structs: str
     functions: str
+    keeping: str
     names: tuple[str, ...]
 
 
@@ -91,8 +94,8 @@ class RulesProgram:
         for of in [*self._structs]:
             if issubclass(of, KeptNumbers):
                 self._write_beginning(of)
-        for of in kept:
-            self._write_keeping(of)
+        keeping = [text for of in kept for text in _keeping(of)]
+        keeping = [*(f"{text.partition(' {')[0]};" for text in keeping), "", *keeping]
         definitions = [_wrapped(text) for text in (*self._heads, "", *self._definitions)]
         words = ",\n".join(f"{INDENT}{self.word(w)} = {n}" for n, w in enumerate(self._words))
         functions = [*map(_wrapped, self._constants.values()), "", *definitions]
@@ -100,6 +103,7 @@ class RulesProgram:
             f"enum edgefold_word {{\n{words}\n}};\n",
             "\n".join(self._structs.values()).rstrip() + "\n",
             "\n".join(functions) + "\n",
+            "\n".join(map(_wrapped, keeping)) + "\n",
             names,
         )
 
@@ -177,7 +181,7 @@ class RulesProgram:
                     self.word(v) if isinstance(v, str) else number_text(v) for v in default
                 )
                 lines.append(f"{place} = ({kind.c}){{{items}}};")
-            elif kind.word in ("array", "reals"):
+            elif kind.word in ARRAYS:
                 lines.append(f"{place} = 0;")
             else:
                 lines.append(f"{place} = {number_text(default)};")
@@ -186,35 +190,6 @@ class RulesProgram:
         self._heads.append(f"{head};")
         body = [f"{INDENT}{line}" for line in lines]
         self._definitions.append("\n".join([f"{head} {{", *body, "}"]))
-
-    def _write_keeping(self, of: type[KeptNumbers]) -> None:
-        """Write the functions that read and write the numbers that a snapshot keeps of a rule."""
-        name, fields = struct_name(of), fields_of(of)
-        numbers, take = [], []
-        for field in of.KEPT:
-            kind, place = fields[field], f"self->{field_name(field)}"
-            if kind.word == "rule":
-                part = struct_name(kind.of)
-                numbers.append(f"to = {part}_numbers(&{place}, to);")
-                take.append(f"from = {part}_take(&{place}, from);")
-            elif kind.word == "list":
-                head = f"for (int at = 0; at < {kind.size}; at++)"
-                numbers.append(f"{head} *to++ = (double){place}[at];")
-                take.append(f"{head} {place}[at] = ({kind.c})*from++;")
-            else:
-                numbers.append(f"*to++ = (double){place};")
-                truth = " != 0.0" if kind.word == "bool" else ""
-                take.append(f"{place} = ({kind.c})(*from++{truth});")
-        if _restores(of):
-            take.append(f"{name}_restored(self);")
-        both = (
-            (f"double *{name}_numbers(const struct {name} *self, double *to)", numbers, "to"),
-            (f"const double *{name}_take(struct {name} *self, const double *from)", take, "from"),
-        )
-        for head, lines, result in both:
-            body = [f"{INDENT}{line}" for line in [*lines, f"return {result};"]]
-            self._heads.append(f"static {head};")
-            self._definitions.append("\n".join([f"static {head} {{", *body, "}"]))
 
 
 def kept_size(of: type[KeptNumbers]) -> int:
@@ -227,6 +202,36 @@ def kept_size(of: type[KeptNumbers]) -> int:
     return sum(sizes)
 
 
+def _keeping(of: type[KeptNumbers]) -> list[str]:
+    """Return the functions that write and read the numbers that a snapshot keeps of a rule."""
+    name, fields = struct_name(of), fields_of(of)
+    numbers, take, functions = [], [], list[str]()
+    for field in of.KEPT:
+        kind, place = fields[field], f"self->{field_name(field)}"
+        if kind.word == "rule":
+            part = struct_name(kind.of)
+            numbers.append(f"to = {part}_numbers(&{place}, to);")
+            take.append(f"from = {part}_take(&{place}, from);")
+        elif kind.word == "list":
+            head = f"for (int at = 0; at < {kind.size}; at++)"
+            numbers.append(f"{head} *to++ = (double){place}[at];")
+            take.append(f"{head} {place}[at] = ({kind.c})*from++;")
+        else:
+            numbers.append(f"*to++ = (double){place};")
+            truth = " != 0.0" if kind.word == "bool" else ""
+            take.append(f"{place} = ({kind.c})(*from++{truth});")
+    if _restores(of):
+        take.append(f"{name}_restored(self);")
+    both = (
+        (f"double *{name}_numbers(const struct {name} *self, double *to)", numbers, "to"),
+        (f"const double *{name}_take(struct {name} *self, const double *from)", take, "from"),
+    )
+    for head, lines, result in both:
+        body = [f"{INDENT}{line}" for line in [*lines, f"return {result};"]]
+        functions.append("\n".join([f"static {head} {{", *body, "}\n"]))
+    return functions
+
+
 def _restores(of: type) -> bool:
     """Return whether a class computes fields when the others have been restored."""
     return issubclass(of, KeptNumbers) and of.restored is not KeptNumbers.restored
@@ -235,7 +240,7 @@ def _restores(of: type) -> bool:
 def _member(name: str, kind: Kind) -> str:
     if kind.word == "list":
         return f"{kind.c} {name}[{kind.size}]"
-    is_pointer = kind.word in ("array", "reals")
+    is_pointer = kind.word in ARRAYS
     return f"{kind.c} *{name}" if is_pointer else f"{kind.c} {name}"
 
 

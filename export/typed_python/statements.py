@@ -11,6 +11,7 @@ from edgefold.export.typed_python.arrays import ArrayLoops
 from edgefold.export.typed_python.errors import refused
 from edgefold.export.typed_python.expressions import Expressions
 from edgefold.export.typed_python.kinds import (
+    ARRAYS,
     BOOL,
     FLOAT,
     INT,
@@ -197,7 +198,7 @@ class FunctionWriter:
         if isinstance(target, ast.Subscript):
             place = self._expressions.value(target)
             of = self._expressions.value(target.value)
-            if of.kind.word in ("array", "reals"):
+            if of.kind.word in ARRAYS:
                 at = self._expressions.value(target.slice)
                 return [f"{of.text}[{at.text}] = ({of.kind.c}){value.within(CALL)};"]
         else:
@@ -475,7 +476,7 @@ def _assigns(body: list[ast.stmt], name: str) -> bool:
 
 def _typed(kind: Kind) -> str:
     """Return a type as it stands in front of a variable's name."""
-    if kind.word in ("rule", "array", "reals"):
+    if kind.word in ("rule", *ARRAYS):
         return f"{kind.c} *"
     return f"{kind.c} "
 

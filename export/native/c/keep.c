@@ -16,7 +16,7 @@ static int state_is_finite(const struct edgefold_array state[$n_state])
     return $judged;
 }
 
-enum edgefold_status ${stream}_save(
+${linkage}enum edgefold_status ${stream}_save(
     struct $stream *stream, edgefold_write *write, void *to,
     const struct edgefold_array *extra, size_t n_extra)
 {
@@ -34,7 +34,7 @@ enum edgefold_status ${stream}_save(
     return snapshot_write(&snapshot, write, to);
 }
 
-enum edgefold_status ${stream}_load(
+${linkage}enum edgefold_status ${stream}_load(
     struct $stream *stream, edgefold_read *read, void *from,
     struct edgefold_array *extra, size_t n_extra)
 {

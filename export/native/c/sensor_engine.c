@@ -24,11 +24,10 @@ static void own_ring(struct ${stream}_sensor *sensor)
 static void edgefold_seasons_show(
     struct edgefold_seasons *self, struct edgefold_season_search *search)
 {
-    edgefold_real *at = shared.search;
-    search->waves = at;
-    search->pairs = at += $n_waves;
-    search->score = at += $n_ring;
-    search->level = at + $n_lags;
+    search->waves = shared.search.waves;
+    search->pairs = shared.search.pairs;
+    search->score = shared.search.score;
+    search->level = shared.search.level;
     edgefold_seasons_write(self);
     search->ring = self->ring;
 }
@@ -100,7 +99,13 @@ int ${stream}_push(
     row->event = verdict.event;
     row->n_since = verdict.n_since;
     row->size = verdict.size;
+    row->season_news = slots->seasons.news;
+    row->clock_leap = slots->clock.leap;
     row->is_known = sensor->scores.is_known;
+    if (!row->is_known) {
+        row->mean = NAN;
+        for (int level = 0; level < ${NAME}_N_LEVELS; level++) row->quantiles[level] = NAN;
+    }
     return 0;
 }
 
@@ -140,6 +145,7 @@ int ${stream}_path(
 
 #ifndef EDGEFOLD_WITHOUT_SNAPSHOTS
 
+$keeping
 /* Lists what a snapshot keeps beside the model's state, as Python's snapshots name it. */
 static void list_kept(struct ${stream}_sensor *sensor, struct ${stream}_kept *kept,
                       struct edgefold_array arrays[$n_kept_arrays])
@@ -156,9 +162,12 @@ $kept_arrays
 static const int season_names[4] = {
     EDGEFOLD_DAY, EDGEFOLD_WEEK, EDGEFOLD_YEAR, EDGEFOLD_NOTHING};
 
+/* Writes the season's numbers, and forgets the values in the ring that the season has forgotten. */
 static void write_season(const struct edgefold_seasons *seasons, double *to)
 {
     int name = 0;
+    for (int64_t i = seasons->n_held; i < seasons->n_ring; i++)
+        seasons->ring[(seasons->n + i - seasons->n_held) % seasons->n_ring] = NAN;
     while (season_names[name] != seasons->season.name) name++;
     const double numbers[8] = {
         (double)seasons->n, (double)seasons->n_held, (double)seasons->offset,
@@ -208,7 +217,7 @@ enum edgefold_status ${stream}_load_sensor(
     struct ${stream}_sensor *sensor, edgefold_read *read, void *from)
 {
     struct edgefold_array arrays[$n_kept_arrays];
-    struct ${stream}_kept room, *kept = &room; /* a load needs the shared block for itself */
+    struct ${stream}_kept *kept = &shared.kept;
     struct edgefold_watch *watch = &sensor->scores.watch;
     const double rate = watch->rate;
     ${stream}_start(sensor, rate);
@@ -241,6 +250,16 @@ $read_kept
 double ${stream}_pace(const struct ${stream}_sensor *sensor)
 {
     return edgefold_slot_clock_shown_pace((struct edgefold_slot_clock *)&sensor->slots.clock);
+}
+
+int64_t ${stream}_season(const struct ${stream}_sensor *sensor)
+{
+    return sensor->slots.seasons.season.length;
+}
+
+int ${stream}_season_name(const struct ${stream}_sensor *sensor)
+{
+    return sensor->slots.seasons.season.name;
 }
 
 double ${stream}_coverage(const struct ${stream}_sensor *sensor)

@@ -14,8 +14,7 @@
  * Memory:
  *
  *     struct ${stream}_sensor     for each sensor
- *     the shared block            the larger one of ${NAME}_ARENA_BYTES, for steps, and of
- *                                 EDGEFOLD_SEARCH_NUMBERS numbers, for a search
+ *     ${NAME}_SHARED_BYTES        once: a block for steps, searches and snapshots
  *
  * Seasons have up to ${NAME}_LONGEST_SEASON slots; `edgefold build --longest-season` chooses it.
  */
@@ -24,6 +23,8 @@
 #define ${NAME}_N_HORIZONS $n_horizons /* direct forecasts: $horizons slots ahead */
 #define ${NAME}_N_LEVELS $n_levels /* quantiles at $levels */
 
+#ifndef EDGEFOLD_SENSOR_TYPES /* the same for all models of sensors of a program */
+#define EDGEFOLD_SENSOR_TYPES
 
 /* A search for seasons computes in double where memory is plenty, so that C finds what Python finds,
  * and in float on a microcontroller. */
@@ -35,14 +36,14 @@
 #endif
 #endif
 typedef EDGEFOLD_REAL edgefold_real;
-#define EDGEFOLD_SEARCH_NUMBERS $scratch_numbers /* of edgefold_real, in the shared block */
 
 /* Names of events and of whatever else is told by a name; ${stream}_name gives the text. */
 $words
 
 $structs
+#endif
 
-/* What a push says about a row. Numbers are in the unit of the value; NaN where there is none. */
+/* What a push says about a row. Numbers are in the unit of the value. */
 struct ${stream}_row {
     double mean, quantiles[${NAME}_N_LEVELS]; /* forecast before the value was seen */
     double log_density; /* of the value, in nats; 0 if nothing was scored */
@@ -50,16 +51,29 @@ struct ${stream}_row {
     double size;        /* of an event that lasts: the change of a drift, or a factor; else 0 */
     int64_t n_since;    /* rows since the event began; 0 if it began with this row */
     int64_t n_missing;  /* slots without a row between this row and the one before */
-    int64_t season;     /* length of the season in slots; 0 if none is known */
+    int64_t season;     /* length in slots of the season of this forecast; 0 if none was known */
     int event;          /* EDGEFOLD_NOTHING, EDGEFOLD_VALUE, EDGEFOLD_LEVEL_SHIFT, ... */
     int alarm;          /* 1 once for each incident, at the stated rate of false alarms */
-    int is_known;       /* whether there was a forecast; no number above holds without */
+    int is_known;       /* whether there was a forecast; mean and quantiles are NaN without */
+    int season_news;    /* EDGEFOLD_FOUND, EDGEFOLD_GUESSED (by the calendar) or EDGEFOLD_LOST if
+                           the row changed the season; else 0 */
+    int clock_leap;     /* EDGEFOLD_BACK or EDGEFOLD_AHEAD if the clock was set, or the rows paused
+                           for long, before this row; else 0 */
 };
 
 /* Numbers of a sensor as a snapshot keeps them; programs need it only for its size. */
 struct ${stream}_kept {
 $kept_struct
 };
+
+/* In which a search for seasons computes. */
+struct ${stream}_search {
+    edgefold_real waves[$n_waves], score[$n_lags], level[$n_lags];
+    uint16_t pairs[$n_ring];
+};
+#define ${NAME}_SHARED_BYTES \
+    (sizeof(struct ${stream}_search) > ${NAME}_ARENA_BYTES ? sizeof(struct ${stream}_search) \
+                                                           : ${NAME}_ARENA_BYTES)
 
 struct ${stream}_sensor {
     struct $stream model;
@@ -81,7 +95,8 @@ void ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms);
  *
  * Returns 0, or why the row was refused; nothing was learned then:
 $refusals
- *     -1                             the model's arithmetic failed */
+ *     -1                             the model's arithmetic failed; it has learned the missing
+ *                                    slots before the row */
 int ${stream}_push(
     struct ${stream}_sensor *sensor, double time, double value, int dated,
     struct ${stream}_row *row);
@@ -109,11 +124,16 @@ enum edgefold_status ${stream}_load_sensor(
  * this is the mean time between them. */
 double ${stream}_pace(const struct ${stream}_sensor *sensor);
 
+/* The season that the next rows are forecast with: its length in slots, 0 if none is known; and
+ * EDGEFOLD_DAY, EDGEFOLD_WEEK or EDGEFOLD_YEAR if it is one of the calendar, else 0. */
+int64_t ${stream}_season(const struct ${stream}_sensor *sensor);
+int ${stream}_season_name(const struct ${stream}_sensor *sensor);
+
 /* The share of values within the band from the 5 % to the 95 % quantile; NaN before the first. */
 double ${stream}_coverage(const struct ${stream}_sensor *sensor);
 
 /* The size of struct ${stream}_sensor, for callers that cannot read this header. */
 size_t ${stream}_sensor_bytes(void);
 
-/* The text of an event or a refusal, such as "level shift"; "" for 0. */
+/* The text of a word, such as "level shift" of an event or "repeated" of a refusal; "" for 0. */
 const char *${stream}_name(int word);

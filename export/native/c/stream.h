@@ -91,14 +91,14 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 
 /* Memory in bytes, known before anything runs. Code, with some tables of its own, comes on top of
  * the flash, and the stack on top of the RAM. */
-@if rings
+@if waits
 #ifndef EDGEFOLD_WITHOUT_SNAPSHOTS /* a load keeps the rings there until all was judged */
 #define ${NAME}_ARENA_BYTES $load_bytes
 #else
 #define ${NAME}_ARENA_BYTES $arena_bytes
 #endif
 @end
-@if !rings
+@if !waits
 #define ${NAME}_ARENA_BYTES $arena_bytes
 @end
 #define ${NAME}_STATE_BYTES $state_bytes /* both sides of the state, rings, cache */
@@ -172,6 +172,7 @@ enum edgefold_status ${stream}_refresh(struct $stream *stream);
 enum edgefold_status ${stream}_consolidate(struct $stream *stream);
 @end
 
+@if !sensors
 #ifndef EDGEFOLD_WITHOUT_SNAPSHOTS
 
 /* Writes the state and n_extra arrays of the caller as Edgefold's snapshot, an .npz.
@@ -187,6 +188,7 @@ enum edgefold_status ${stream}_load(
     struct $stream *stream, edgefold_read *read, void *from,
     struct edgefold_array *extra, size_t n_extra);
 #endif
+@end
 
 $engine
 #ifdef __cplusplus

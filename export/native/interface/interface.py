@@ -19,6 +19,7 @@ from edgefold.export.native.interface.template import filled, fixed
 from edgefold.export.native.licence import version_words
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
 from edgefold.export.native.sensors.engine import engine_of
+from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.runtime.bundle.manifest import Manifest, WeightPlace
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.stream.point_updates import FEW
@@ -116,6 +117,8 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
         "targets_n": m.targets,
         "filter_n": int(m.is_filter),
         "takes_seed": int(m.takes_seed),
+        "sensors": is_of_sensors(m),
+        "linkage": "static " * is_of_sensors(m),
         "x": "points.x" in roles,
         "y": "points.y" in roles,
         "targets": "targets.x" in roles,
@@ -163,6 +166,7 @@ def _sizes(
     stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
     return {
         "arena_bytes": arena,
+        "waits": bool(ring_places(struct)),
         "load_bytes": load,
         "state_bytes": sum(member.n_bytes for member in members),
         "struct_bytes": struct.n_bytes,

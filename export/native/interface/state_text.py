@@ -14,6 +14,7 @@ import numpy as np
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.export.native.program.constants import number_text
+from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import SEED, StateTensor, WeightPlace
 from edgefold.runtime.stream.state_buffers import initial_value
@@ -38,11 +39,13 @@ def state_words(struct: StreamStruct) -> dict[str, Any]:
 def ring_places(struct: StreamStruct) -> dict[str, tuple[int, int]]:
     """Return the first byte, and the byte after the last, of each ring in the arena, by its name.
 
-    The arena is work memory, where the loading of a snapshot keeps rings until all is checked.
+    The arena is work memory, where the loading of a snapshot keeps rings until all is checked. A
+    sensor forgets everything before a load, so its rings are loaded where they are.
     """
-    places, end = {}, 0
+    places: dict[str, tuple[int, int]] = {}
+    end, waits = 0, not is_of_sensors(struct.manifest)
     for tensor in struct.manifest.state:
-        if tensor.ring is not None:
+        if tensor.ring is not None and waits:
             start = -ALIGNMENT * (-end // ALIGNMENT)
             end = start + struct.state[tensor.name].n_bytes
             places[tensor.name] = start, end
@@ -118,6 +121,8 @@ def _listed(struct: StreamStruct) -> dict[str, str]:
             at = f"shared.arena + {places[tensor.name][0]}"
             data = f"is_load ? (void *)({at}) : stream->{member.name}"
             taken.append(f"    memcpy(stream->{member.name}, {at}, {n_bytes});")
+        elif tensor.ring is not None:
+            data = f"stream->{member.name}"
         else:
             data = f"stream->{member.name}[sides >> {struct.group_of[tensor.name]} & 1u]"
         form = f'{c_string(tensor.name)}, "{numpy_type.str}", "{tensor.shape}"'

@@ -12,14 +12,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
+from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.snapshot_size import array_bytes
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
+from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.export.typed_python.kinds import struct_name
 from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
-from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.predictions.sensor_forecast import (
-    SENSOR_LEVELS,
     SensorForecast,
     place_of_level,
 )
@@ -70,19 +70,6 @@ KEPT = (
 TAILS = ("error", "surprise", "side")
 
 
-def is_of_sensors(manifest: Manifest) -> bool:
-    """Return whether a bundle is one of the general model of sensors, for one stream."""
-    kind = manifest.prediction
-    state = {tensor.name for tensor in manifest.state}
-    return (
-        isinstance(kind, SensorForecast)
-        and kind.levels == SENSOR_LEVELS
-        and manifest.is_filter
-        and manifest.n_streams == 1
-        and {"values", "further_shape", "limits_bounds", "limits_without"} <= state
-    )
-
-
 def scratch_words(longest: int) -> dict[str, int]:
     """Return how many numbers each array of a search for seasons up to a length has, by its word.
 
@@ -95,12 +82,6 @@ def scratch_words(longest: int) -> dict[str, int]:
         "n_lags": n_lags,
         "n_waves": 1 << (n_ring + 2 * n_lags).bit_length(),
     }
-
-
-def scratch_numbers(longest: int) -> int:
-    """Return how many numbers a search for seasons works with, in the block that steps share."""
-    words = scratch_words(longest)
-    return words["n_waves"] + words["n_ring"] + 2 * words["n_lags"]
 
 
 class EngineText(NamedTuple):
@@ -142,12 +123,12 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     group = struct.group_of["further_shape"]
     values = next(tensor for tensor in struct.manifest.state if tensor.name == "values")
     listed = ", ".join(f'"{word}"' for word in program.words)
+    arrays = fixed("season_arrays.c")
     all_words = {
         **words,
         **scratch_words(kind.longest_season),
         **places,
         "longest": kind.longest_season,
-        "scratch_numbers": scratch_numbers(kind.longest_season),
         "n_horizons": len(kind.horizons),
         "horizons": ", ".join(map(str, kind.horizons)),
         "n_levels": len(kind.levels),
@@ -156,8 +137,9 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
         "names": listed,
         "structs": rules.structs,
         "functions": rules.functions,
-        "scalars": "\n".join(path.read_text() for path in C_FILES),
-        "season_arrays": fixed("season_arrays.c"),
+        "keeping": rules.keeping,
+        "scalars": needed([path.read_text() for path in C_FILES], f"{arrays}\n{rules.functions}"),
+        "season_arrays": arrays,
         "usual": "model->prediction_usual[0]" if kind.tells_usual else "NAN",
         "group": group,
         "n_values": values.shape[1],
@@ -167,7 +149,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     return EngineText(
         filled("sensor_engine.h", all_words),
         filled("sensor_engine.c", all_words),
-        "    edgefold_real search[EDGEFOLD_SEARCH_NUMBERS];\n"
+        f"    struct {struct.c_name}_search search;\n"
         "    struct edgefold_joined_path path;\n"
         f"    struct {struct.c_name}_kept kept;",
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefold.runtime.arrays import FloatArray, Reals
+from edgefold.runtime.arrays import Counts, FloatArray, Reals
 from edgefold.runtime.kept_numbers import KeptNumbers, filled, replaced
 from edgefold.runtime.sensors.clock.season_arrays import (
     correlate,
@@ -60,6 +60,7 @@ taken: about the rounding of float32. Without it, rounding decides between value
 exactly after several lags."""
 N_ASKED = 3
 NO_REALS = np.zeros(0)
+NO_COUNTS = np.zeros(0, np.uint16)
 NO_VALUES = np.zeros(0, np.float32)
 
 
@@ -85,7 +86,7 @@ class SeasonSearch(KeptNumbers):
     _low: float = 0.0
     _high: float = 0.0
     _waves: Reals = NO_REALS  # (size of the transform,)
-    _pairs: Reals = NO_REALS  # (n,): how many pairs of values there are at each lag
+    _pairs: Counts = NO_COUNTS  # (n,): how many pairs of values there are at each lag
     _score: Reals = NO_REALS  # (n_lags,): of each lag; below 0 if it surely is of a season
     _level: Reals = NO_REALS  # (n_lags,)
 
@@ -93,11 +94,13 @@ class SeasonSearch(KeptNumbers):
         """Allocate the four arrays for n values; in C the caller does."""
         n_lags = int(n / TURNS) + 1
         self._waves = np.zeros(1 << (n + 2 * n_lags).bit_length())
-        self._pairs, self._score, self._level = np.zeros(n), np.zeros(n_lags), np.zeros(n_lags)
+        self._pairs = np.zeros(n, np.uint16)
+        self._score, self._level = np.zeros(n_lags), np.zeros(n_lags)
 
     def release(self) -> None:
         """Give the arrays back; in C they stay where they are."""
-        self._waves = self._pairs = self._score = self._level = NO_REALS
+        self._waves = self._score = self._level = NO_REALS
+        self._pairs = NO_COUNTS
         self.ring = NO_VALUES
 
     def search(self, n_ring: int, end: int, n: int) -> None:
