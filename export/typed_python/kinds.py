@@ -65,15 +65,7 @@ class Kind:
             return text
         if self.of is not None:
             return f"struct {struct_name(self.of)}"
-        names = {"float": "double", "int": "int64_t", "bool": "int", "word": "int"}
-        return {
-            **names,
-            "array": "float",
-            "reals": "edgefold_real",
-            "counts": "uint16_t",
-            "single": "float",
-            "nothing": "void",
-        }[self.word]
+        return C_NAMES[self.word]
 
     def fits(self, other: Kind) -> bool:
         """Return whether a value of the other kind can be assigned to a variable of this kind."""
@@ -84,8 +76,9 @@ class Kind:
 
 C_NAMES = {
     "float": "double", "int": "int64_t", "bool": "int", "word": "int", "array": "float",
-    "single": "float", "reals": "edgefold_real", "nothing": "void",
+    "single": "float", "reals": "edgefold_real", "counts": "uint16_t", "nothing": "void",
 }  # fmt: skip
+"""Maps the words of kinds that are no class to the names of types in C."""
 FLOAT, INT, BOOL = Kind("float"), Kind("int"), Kind("bool")
 WORD, ARRAY, REALS, COUNTS = Kind("word"), Kind("array"), Kind("reals"), Kind("counts")
 ARRAYS = ("array", "reals", "counts")
