@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.terminal import say
 from edgefold.cli.text.numbers import format_bytes, format_time
+from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BackendError, OutputError, Remedy, install_extra
 from edgefold.runtime.files import write_atomic
 
@@ -22,26 +24,32 @@ PAGE_MARK = b'<meta name="generator" content="edgefold build">'
 
 
 def write_browser_files(
-    bundle: str, title: str, out: Path, page: bool, flags: Sequence[str]
+    bundle: str, title: str, out: Path, page: bool, flags: Sequence[str], name: str | None = None
 ) -> int:
-    """Compile the engine of sensors and write a page, or a package of npm; return DONE.
+    """Compile a bundle to WebAssembly and write a page, or a package of npm; return DONE.
+
+    The general model of sensors gets the package with their engine, any other model one with its
+    steps.
 
     Args:
-        bundle: The folder of a bundle of the general model of sensors.
+        bundle: The bundle's folder; for a page, of the general model of sensors.
         title: The bundle's name, for the output.
         out: The file of the page, or the folder of the package.
         page: Whether the page is written.
         flags: Further flags of the compiler.
+        name: The name of the package; None for edgefold- and the model's name.
 
     Raises:
-        BundleError: The bundle holds another model.
+        BundleError: A page is asked for, and the bundle holds another model than that of sensors.
+        ExportError: An operator of the model is not covered.
         OutputError: There is something at `out` that was not written by this function.
         BackendError: zig or the package that reads the graphs is missing, or zig failed.
     """
     try:
-        from edgefold.export.browser.module import compile_sensors
-        from edgefold.export.browser.package import NAME, package_of
+        from edgefold.export.browser.module import compile_model, compile_sensors
+        from edgefold.export.browser.package import SENSORS, model_package, sensors_package
         from edgefold.export.browser.page import page_of
+        from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
         from edgefold.export.native.toolchain.wasm import find_wasm_compiler
     except ModuleNotFoundError as error:
         install = install_extra("build")
@@ -50,15 +58,20 @@ def write_browser_files(
             "and ziglang, which compiles it.",
             Remedy("what `edgefold build` needs", install),
         ) from error
-    _require_own_page(out) if page else _require_own_package(out, NAME)
+    manifest = load_manifest(bundle)
+    has_sensors = page or is_of_sensors(manifest)
+    package = SENSORS if has_sensors else package_name(name or str(manifest.model.get("name")))
+    _require_own_page(out) if page else _require_own_package(out, package)
     compiler = find_wasm_compiler(flags)
     say(f"compiling with {compiler.title} …")
     start_s = time.monotonic()
-    module = compile_sensors(Path(bundle), compiler)
+    module = (compile_sensors if has_sensors else compile_model)(Path(bundle), compiler)
     compiled_s = time.monotonic() - start_s
-    files = {out: page_of(module).encode()} if page else {}
-    if not page:
-        files = {out / name: content for name, content in package_of(module).items()}
+    if page:
+        files = {out: page_of(module).encode()}
+    else:
+        own = sensors_package(module) if has_sensors else model_package(module, package)
+        files = {out / path: content for path, content in own.items()}
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
@@ -69,9 +82,14 @@ def write_browser_files(
     print(f"  {format_bytes(len(whole)):>10}  all, {packed} with gzip")
     print(f"  {format_time(compiled_s):>10}  to compile\n")
     print(f"written  {out}")
-    what = "open it in a browser" if page else f"npm install {out}"
-    print(f"next     {what}")
+    print(f"next     {'open it in a browser' if page else f'npm install {out}'}")
     return ExitCode.DONE
+
+
+def package_name(name: str) -> str:
+    """Return the name of the package of a model, which npm allows: edgefold- and small letters."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return f"edgefold-{words or 'model'}"
 
 
 def _require_own_page(out: Path) -> None:

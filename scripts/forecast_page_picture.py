@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, chromium(Path(folder) / "profile") as browser:
         tab = Tab(browser, args.page.resolve().as_uri(), 1200, 860, scheme=args.scheme)
-        tab.until("document.querySelector('#sample')")
+        tab.until("document.readyState == 'complete'")
         tab.value("document.querySelector('#sample').click()")
         tab.until("document.body.dataset.state == 'done'")
         tab.value("chart.setView(sensors[0].x(sensors[0].alarmRows.at(-1)) - 4e5, chart.ends[1])")

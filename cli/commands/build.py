@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"compile for another processor: {', '.join(sorted(TARGETS))}; a shared library for "
         "Linux, a static one for microcontrollers, each with its header, in --out; "
         "arm-linux-gnueabihf is ARMv7 with NEON, not for Raspberry Pi 1 and Zero. wasm32 makes a "
-        "package of npm for node and browsers, of the general model of sensors",
+        "package of npm for node and browsers",
     )
     parser.add_argument(
         "--out",
@@ -197,7 +197,9 @@ def _build(args: argparse.Namespace) -> int:
     if args.page or args.target == WASM:
         from edgefold.cli.browser_files import write_browser_files
 
-        return write_browser_files(args.bundle, args.title, args.out, args.page, args.flags)
+        return write_browser_files(
+            args.bundle, args.title, args.out, args.page, args.flags, args.name
+        )
     from edgefold.export.native.toolchain.compilers import find_compiler
     from edgefold.export.native.toolchain.targets import TARGETS
 
@@ -223,10 +225,8 @@ def _require_sense(args: argparse.Namespace) -> None:
         args.usage_error("--package writes sources as a library: leave out --source and --program")
     if args.page and (args.source or args.package or args.program or args.target):
         args.usage_error("--page goes without --source, --package, --program and --target")
-    if (args.page or args.target == WASM) and (args.program or args.compiler or args.name):
-        args.usage_error(
-            "--page and --target wasm32 go with --out and --flags alone; zig compiles them"
-        )
+    if (args.page or args.target == WASM) and (args.program or args.compiler):
+        args.usage_error("--page and --target wasm32 go without --program; zig compiles them")
     target = TARGETS.get(args.target)
     if args.program and target and not target.is_linux:
         args.usage_error(f"--program needs Linux, {args.target} is a microcontroller")

@@ -1,49 +1,83 @@
-"""Write the package of npm with the engine of sensors: for node, browsers and bundlers.
+"""Write packages of npm: of the engine of sensors, and of any other model.
 
 package.json, index.js, index.d.ts, README.md
-engine/*.js, tables/*.js        as they are in this folder
-edgefold_sensors.wasm
+engine/*.js, tables/*.js        as they are in this folder, so far as the package needs them
+edgefold_sensors.wasm, or edgefold_model.wasm
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgefold.export.native.licence import version_words
 
 FOLDER = Path(__file__).parent
-NAME = "edgefold-sensors"
-MODULE = "edgefold_sensors.wasm"
-CODE = ("engine", "tables")
+SENSORS = "edgefold-sensors"
+"""The name of the package of sensors."""
+SENSORS_MODULE, MODEL_MODULE = "edgefold_sensors.wasm", "edgefold_model.wasm"
+TOP = ("index.js", "index.d.ts", "README.md")
 
 
-def package_of(module: bytes) -> dict[str, bytes]:
-    """Return the files of the package by their names; `module` is the compiled engine."""
-    files = {path.name: path.read_bytes() for path in sorted((FOLDER / "package").iterdir())}
-    for folder in CODE:
-        for path in sorted((FOLDER / folder).glob("*.js")):
-            files[f"{folder}/{path.name}"] = path.read_bytes()
+def sensors_package(module: bytes) -> dict[str, bytes]:
+    """Return the files of the package of sensors by their names, with the compiled module."""
+    about = "Forecasts and alarms of any sensor without training, in WebAssembly."
+    words = ("forecast", "anomaly-detection", "sensor", "time-series", "wasm")
+    code = ("engine/*.js", "tables/*.js")
+    return _package(SENSORS, about, words, "package", code, SENSORS_MODULE, module)
+
+
+def model_package(module: bytes, name: str) -> dict[str, bytes]:
+    """Return the files of the package of another model; `name` is that of the package."""
+    about = "A streaming model of constant memory, in WebAssembly."
+    code = ("engine/module_memory.js",)
+    files = _package(name, about, ("model", "wasm"), "model", code, MODEL_MODULE, module)
+    return {**files, "README.md": files["README.md"].replace(b"NAME", name.encode())}
+
+
+def _package(
+    name: str,
+    about: str,
+    keywords: Sequence[str],
+    folder: str,
+    code: Sequence[str],
+    module_name: str,
+    module: bytes,
+) -> dict[str, bytes]:
+    """Return the files of a package by their names.
+
+    Args:
+        name: The package's name.
+        about: A sentence on it.
+        keywords: Words by which npm finds it.
+        folder: The folder here that holds its files `TOP`.
+        code: Patterns of the other files of JavaScript, which keep their folders.
+        module_name: The name of the module.
+        module: Its bytes.
+    """
+    files = {top: (FOLDER / folder / top).read_bytes() for top in TOP}
+    for path in sorted(path for pattern in code for path in FOLDER.glob(pattern)):
+        files[path.relative_to(FOLDER).as_posix()] = path.read_bytes()
     description = {
-        "name": NAME,
+        "name": name,
         "version": _npm_version(str(version_words()["version"])),
-        "description": "Forecasts and alarms of any sensor without training, in WebAssembly.",
+        "description": about,
         "license": "SEE LICENSE IN README.md",
         "type": "module",
         "exports": {
             ".": {"types": "./index.d.ts", "default": "./index.js"},
-            f"./{MODULE}": f"./{MODULE}",
+            f"./{module_name}": f"./{module_name}",
             "./package.json": "./package.json",
         },
         "types": "./index.d.ts",
-        "files": ["index.js", "index.d.ts", *CODE, MODULE],
         "engines": {"node": ">=18"},
         "sideEffects": False,
-        "keywords": ["forecast", "anomaly-detection", "sensor", "time-series", "wasm"],
+        "keywords": [*keywords],
     }
     files["package.json"] = (json.dumps(description, indent=2) + "\n").encode()
-    files[MODULE] = module
+    files[module_name] = module
     return files
 
 

@@ -3,6 +3,7 @@
 //     const sensors = await Sensors.open(bytes);
 //     const forecast = sensors.step(time, value, "roof");
 
+import { ModuleMemory, started } from "./module_memory.js";
 import { SINCE_S, UNTIL_S } from "../tables/dates.js";
 import { general, grouped } from "../tables/text.js";
 
@@ -11,7 +12,6 @@ export const LEVELS = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95];
 const ROW = ["known", "mean", "q05", "q10", "q25", "q50", "q75", "q90", "q95", "logDensity", "pValue", "nMissing", "season",
   "alarm", "event", "since", "size"];
 const N_KNOWN = ROW.indexOf("nMissing");
-const PAGE_BYTES = 65536, ROOM = 16;
 /** Slots of a season ahead for a sensor without a season. */
 const NO_SEASON = 64;
 /** The largest value and the latest time that the engine takes. */
@@ -57,18 +57,17 @@ export class Sensors {
     this.falseAlarms = falseAlarms;
     /** @type {Map<string, Sensor>} */
     this.sensors = new Map();
-    engine._initialize?.();
-    this.top = engine.__heap_base.value;
+    this.memory = new ModuleMemory(instance);
     /** The longest path that is given. */
     this.longest = Math.max(engine.sensor_longest_season(), NO_SEASON);
-    this.row = this.reserve(8 * ROW.length);
-    this.ahead = this.reserve(8 * this.longest * (1 + LEVELS.length));
-    this.snapshot = this.reserve(engine.sensor_snapshot_bytes());
+    this.row = this.memory.reserve(8 * ROW.length);
+    this.ahead = this.memory.reserve(8 * this.longest * (1 + LEVELS.length));
+    this.snapshot = this.memory.reserve(engine.sensor_snapshot_bytes());
     /** Places of sensors that are no longer used. @type {number[]} */
     this.free = [];
     /** Texts of events and refusals by their numbers; "" for nothing. */
     this.words = [""];
-    for (let word = 1, text; (text = this.text(engine.sensor_word(word))); word++) this.words.push(text);
+    for (let word = 1, text; (text = this.memory.text(engine.sensor_word(word))); word++) this.words.push(text);
   }
 
   /**
@@ -80,29 +79,13 @@ export class Sensors {
     if (!(falseAlarms > 0 && falseAlarms <= 0.1)) {
       throw new RangeError(`falseAlarms is ${falseAlarms}; give a number above 0 and at most 0.1, such as 1e-4.`);
     }
-    const module = wasm instanceof WebAssembly.Module ? wasm : await WebAssembly.compile(wasm);
-    return new Sensors(await WebAssembly.instantiate(module, {}), falseAlarms);
+    return new Sensors(await started(wasm), falseAlarms);
   }
 
   /** The names of all sensors that have sent a row. */
   get names() { return [...this.sensors.keys()]; }
 
-  /** Return the address of some bytes, aligned to 16. @param {number} n */
-  reserve(n) {
-    const place = Math.ceil(this.top / ROOM) * ROOM, end = place + n, { memory } = this.engine;
-    const missing = end - memory.buffer.byteLength;
-    if (missing > 0) memory.grow(Math.ceil(missing / PAGE_BYTES));
-    this.top = end;
-    return place;
-  }
-
-  newPlace() { return this.free.pop() ?? this.reserve(this.engine.sensor_bytes()); }
-
-  /** @param {number} place */
-  text(place) {
-    const bytes = new Uint8Array(this.engine.memory.buffer, place);
-    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
-  }
+  newPlace() { return this.free.pop() ?? this.memory.reserve(this.engine.sensor_bytes()); }
 
   /**
    * Score a row by the forecast made before it, learn it, and forecast the slots after it.
@@ -136,7 +119,7 @@ export class Sensors {
 
   /** Return what the newest push has written. @param {number} time @param {number} value @returns {Forecast} */
   forecast(time, value) {
-    const numbers = new Float64Array(this.engine.memory.buffer, this.row, ROW.length);
+    const numbers = this.memory.numbers(this.row, ROW.length);
     const isKnown = numbers[0] !== 0, [, mean, q05, q10, q25, q50, q75, q90, q95, logDensity, pValue] =
       isKnown ? numbers : UNKNOWN;
     const [nMissing, season, alarm, event, since, size] = numbers.subarray(N_KNOWN);
@@ -157,7 +140,7 @@ export class Sensors {
       throw new RangeError(`horizon is ${horizon}; give a whole number of slots from 1 to ${this.longest}.`);
     }
     const { place } = this.known(name), n = LEVELS.length;
-    const numbers = new Float64Array(this.engine.memory.buffer, this.ahead, horizon * (1 + n));
+    const numbers = this.memory.numbers(this.ahead, horizon * (1 + n));
     if (this.engine.sensor_path(place, horizon, this.ahead, this.ahead + 8 * horizon)) numbers.fill(NaN);
     const quantiles = LEVELS.map((_, level) => Float64Array.from({ length: horizon }, (__, i) => numbers[horizon + i * n + level]));
     return { mean: numbers.slice(0, horizon), quantiles };
@@ -181,7 +164,7 @@ export class Sensors {
     const snapshots = [...this.sensors].map(([name, { place, ...rest }]) => {
       const n = this.engine.sensor_save(place, this.snapshot);
       if (!n) throw new Error(`the sensor ${JSON.stringify(name)} could not be saved.`);
-      return { entry: [name, rest, n], bytes: new Uint8Array(this.engine.memory.buffer, this.snapshot, n).slice() };
+      return { entry: [name, rest, n], bytes: this.memory.bytes(this.snapshot, n).slice() };
     });
     const head = new TextEncoder().encode(JSON.stringify([MARK, ...snapshots.map(({ entry }) => entry)]));
     const parts = [head, ...snapshots.map(({ bytes }) => bytes)];
@@ -208,7 +191,7 @@ export class Sensors {
         const part = bytes.subarray(at, at + n), place = this.newPlace();
         sensors.set(name, { ...rest, place });
         if (!(n > 0 && n <= this.engine.sensor_snapshot_bytes() && part.length === n)) throw new RangeError("another length");
-        new Uint8Array(this.engine.memory.buffer, this.snapshot, n).set(part);
+        this.memory.bytes(this.snapshot, n).set(part);
         this.engine.sensor_start(place, this.falseAlarms);
         if (this.engine.sensor_load(place, this.snapshot, n) !== 0) throw new RangeError("damaged");
         at += n;

@@ -1,5 +1,6 @@
 // Forecasts and alarms of any sensor, in node and in browsers: README.md shows how.
 
+import { readBeside } from "./engine/module_memory.js";
 import { Sensors } from "./engine/sensors.js";
 
 export { LEVELS, RowRefused, Sensors } from "./engine/sensors.js";
@@ -11,13 +12,5 @@ export { TableError, openTable } from "./tables/table.js";
  * @param {{falseAlarms?: number}} options the share of sound rows that may be alarms, 1e-4 by default
  */
 export async function openSensors(options = {}) {
-  const place = new URL("./edgefold_sensors.wasm", import.meta.url);
-  if (place.protocol === "file:") {
-    const files = "node:fs/promises"; // a name, so that bundlers of browsers do not look for it
-    const { readFile } = await import(/* webpackIgnore: true */ /* @vite-ignore */ files);
-    return Sensors.open(await readFile(place), options);
-  }
-  const answer = await fetch(place);
-  if (!answer.ok) throw new Error(`${place} answered ${answer.status}; serve the file beside index.js.`);
-  return Sensors.open(await answer.arrayBuffer(), options);
+  return Sensors.open(await readBeside(new URL("./edgefold_sensors.wasm", import.meta.url)), options);
 }

@@ -142,13 +142,12 @@ function onEnd({ paths, unread, isCancelled, csv, next }) {
   $("cancel").hidden = true;
   worker.terminate();
   worker = null;
-  document.body.dataset.state = "done";
   const n = alarms.length, lasted = (performance.now() - began) / 1000;
   table.lasted = lasted;
   table.isCancelled = isCancelled;
   announce(`${isCancelled ? "Stopped" : "Done"}: ${many(progress.nLines, "line")}, ${many(sensors.length, "sensor")}, ${many(n, "alarm")}.`);
-  chart.ask();
-  ask("all");
+  render(new Set(["all"]));
+  document.body.dataset.state = "done";
 }
 
 function fail(message, name) {
@@ -160,12 +159,12 @@ function fail(message, name) {
   $("problem").hidden = false;
   $("filebar").hidden = false;
   $("cancel").hidden = true;
-  document.body.dataset.state = "failed";
   if (!sensors.some((series) => series.n)) $("frame").hidden = true;
   $("settings").hidden = false;
   $("settings").open = /“|setting|encoding/.test($("problem-text").textContent);
   if (!table) fillSettings();
-  ask("progress");
+  renderProgress();
+  document.body.dataset.state = "failed";
 }
 
 function choose(id) {

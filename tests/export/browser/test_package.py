@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib  # this test runs where the developers work, on Python 3.11
 
 import edgefold.export.browser as browser
 from edgefold.cli.browser_files import write_browser_files
 from edgefold.cli.main import main
 from edgefold.export.browser import module as browser_module
 from edgefold.export.browser.module import compile_sensors
-from edgefold.export.browser.package import MODULE, NAME, package_of
+from edgefold.export.browser.package import SENSORS, SENSORS_MODULE, sensors_package
 from edgefold.export.browser.page import page_of
 from edgefold.export.native.toolchain.wasm import IMPORTS, find_wasm_compiler, sections
 from edgefold.runtime import Sensors
 from edgefold.runtime.errors import BundleError, DataError, OutputError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
-from tests.export.browser.built import NODE, TOOLS, needs_node, needs_typescript
+from tests.export.browser.built import NODE, ROOT, TOOLS, needs_node, needs_typescript
 from tests.made_once import made_once
 from tests.rough_files import hourly_with_holes, one_row_years_ahead
 
@@ -41,7 +42,7 @@ def package(module: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package."""
 
     def make(folder: Path) -> None:
-        for name, content in package_of(module).items():
+        for name, content in sensors_package(module).items():
             path = folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
@@ -148,18 +149,20 @@ def test_npm_packs_all_files_and_installs_them(package: Path, tmp_path: Path) ->
     packed = subprocess.run(words, capture_output=True, text=True, check=True, env=quiet)
     (found,) = json.loads(packed.stdout)
     files = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
-    assert {file["path"] for file in found["files"]} == files and MODULE in files
+    assert {file["path"] for file in found["files"]} == files and SENSORS_MODULE in files
     assert found["size"] < 350_000
     words = [NPM, "install", "--no-audit", "--no-fund", str(tmp_path / found["filename"])]
     subprocess.run(words, cwd=tmp_path, check=True, env=quiet, capture_output=True)
-    script = f"import {{ openSensors }} from {json.dumps(NAME)}; console.log(await openSensors());"
+    script = (
+        f"import {{ openSensors }} from {json.dumps(SENSORS)}; console.log(await openSensors());"
+    )
     (tmp_path / "use.mjs").write_text(script)
     assert "falseAlarms: 0.0001" in node("use.mjs", cwd=tmp_path)
 
 
 @needs_typescript
 def test_types_of_the_package_and_of_its_code_hold(package: Path, tmp_path: Path) -> None:
-    installed = tmp_path / "node_modules" / NAME
+    installed = tmp_path / "node_modules" / SENSORS
     installed.parent.mkdir()
     shutil.copytree(package, installed)
     shutil.copy(HERE / "use_types.mts", tmp_path)
@@ -184,7 +187,7 @@ def test_the_command_writes_a_page_and_a_package_and_replaces_them(
         assert main(["build", "sensors", "--page", "--out", str(page)]) == 0
         assert main(["build", "sensors", "--target", "wasm32", "--out", str(folder)]) == 0
     assert page.read_text(encoding="utf-8") == page_of(module)
-    for name, content in package_of(module).items():
+    for name, content in sensors_package(module).items():
         assert (folder / name).read_bytes() == content
     assert len(gzip.compress(page.read_bytes())) < 600_000
     assert f"npm install {folder}" in capsys.readouterr().out
@@ -207,6 +210,12 @@ def test_only_own_files_are_replaced(tmp_path: Path) -> None:
 
 def test_all_files_of_the_folder_are_shipped() -> None:
     folder = Path(browser.__path__[0])
-    assert {path.name for path in folder.iterdir() if path.is_dir()} - {"__pycache__"} == {
-        *("engine", "package", "page", "tables"),
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]
+    patterns = [*data["edgefold.export.browser"], *(f"**/{pattern}" for pattern in data["*"])]
+    shipped = {path for pattern in patterns for path in folder.glob(pattern)}
+    own = {
+        path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
     }
+    assert own == {path for path in shipped if path.is_file() and path.suffix != ".pyc"}

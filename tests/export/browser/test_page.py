@@ -23,6 +23,7 @@ from tests.export.browser.built import NODE, TOOLS, needs_axe, needs_node
 HERE, FOLDER = Path(__file__).parent, Path(*browser_files.__path__)
 HOSTILE = "<img src=x onerror=\"document.body.dataset.hit='yes'\">'&</script>"
 STATE = "document.body.dataset.state"
+READY = "document.readyState == 'complete' && document.querySelector('#sample')"
 LABEL = "document.querySelector('#chart').getAttribute('aria-label')"
 LEFT = 1
 
@@ -44,7 +45,7 @@ def page(module: bytes, tmp_path_factory: pytest.TempPathFactory) -> str:
 def opened(browser: Browser, page: str, *size: float, scheme: str = "light") -> Tab:
     width, height, scale = size or (1280, 900, 1.0)
     tab = Tab(browser, page, int(width), int(height), scale, scheme)
-    tab.until("document.querySelector('#sample')")
+    tab.until(READY)
     return tab
 
 
@@ -261,7 +262,7 @@ def test_no_request_leaves_the_page(browser: Browser, page: str) -> None:
         tab = opened(browser, page)
         tab.call("Network.enable")
         tab.call("Page.reload")
-        tab.until("document.querySelector('#sample')")
+        tab.until(READY)
         sample(tab)
         requests = [
             event["params"]["request"]["url"]
