@@ -45,6 +45,48 @@ EDGEFOLD_INLINE void edgefold_put(float *into, edgefold_quad four)
 }
 #endif
 
+#if defined(__clang__)
+#define EDGEFOLD_SHUFFLED(x, y, i, j, k, l) __builtin_shufflevector(x, y, i, j, k, l)
+#elif EDGEFOLD_LANES > 1
+#define EDGEFOLD_SHUFFLED(x, y, i, j, k, l) __builtin_shuffle(x, y, (edgefold_places){i, j, k, l})
+typedef int32_t edgefold_places __attribute__((vector_size(16)));
+#endif
+
+/* Into four rows, the columns of four others. */
+EDGEFOLD_INLINE void edgefold_turned(const float *from, int from_row, float *into, int into_row)
+{
+#if EDGEFOLD_LANES > 1
+    const edgefold_quad a = edgefold_four_of(from), b = edgefold_four_of(from + from_row);
+    const edgefold_quad c = edgefold_four_of(from + 2 * from_row);
+    const edgefold_quad d = edgefold_four_of(from + 3 * from_row);
+    const edgefold_quad low_ab = EDGEFOLD_SHUFFLED(a, b, 0, 4, 1, 5);
+    const edgefold_quad low_cd = EDGEFOLD_SHUFFLED(c, d, 0, 4, 1, 5);
+    const edgefold_quad high_ab = EDGEFOLD_SHUFFLED(a, b, 2, 6, 3, 7);
+    const edgefold_quad high_cd = EDGEFOLD_SHUFFLED(c, d, 2, 6, 3, 7);
+    edgefold_put(into, EDGEFOLD_SHUFFLED(low_ab, low_cd, 0, 1, 4, 5));
+    edgefold_put(into + into_row, EDGEFOLD_SHUFFLED(low_ab, low_cd, 2, 3, 6, 7));
+    edgefold_put(into + 2 * into_row, EDGEFOLD_SHUFFLED(high_ab, high_cd, 0, 1, 4, 5));
+    edgefold_put(into + 3 * into_row, EDGEFOLD_SHUFFLED(high_ab, high_cd, 2, 3, 6, 7));
+#else
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            into[j * into_row + i] = from[i * from_row + j];
+#endif
+}
+
+/* Copies m rows of n numbers so that they become columns. */
+static inline void edgefold_transpose(int m, int n, const float *from, int from_row, float *into,
+                                      int into_row)
+{
+    const int rows = m - m % 4, columns = n - n % 4;
+    for (int i = 0; i < rows; i += 4)
+        for (int j = 0; j < columns; j += 4)
+            edgefold_turned(from + i * from_row + j, from_row, into + j * into_row + i, into_row);
+    for (int i = 0; i < m; i++)
+        for (int j = i < rows ? columns : 0; j < n; j++)
+            into[j * into_row + i] = from[i * from_row + j];
+}
+
 /* Rows of A at once: as many as leave registers for a panel's row and one number of A. */
 enum {
     EDGEFOLD_MANY = 64, /* rows: fewer do not last as long as asking for the next panel pays */

@@ -8,6 +8,7 @@ only one loop uses becomes a local variable, so that a chain of operations passe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ from edgefold.export.native.program.values import (
 
 INDICES = "ijklmnpqrstuvw"
 """Names of a loop's indices. No value has more axes than these that are longer than 1."""
+SHORT = 1024
+"""Number of elements below which a loop takes little longer than to begin it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +158,28 @@ class Program:
         """Write a value to new memory, or to `into`, and return it as a value in that memory."""
         into = into or self.fresh(name, value.shape, value.dtype)
         assert into.view is not None
-        if value.size:
+        axes = _turned_axes(value, into)
+        if axes:
+            self._transpose(value, name, into, *axes)
+        elif value.size:
             assignment = Assignment(into.view, value.expression, name)
             self.statements.append(_plain(value.shape, assignment))
         return into
+
+    def _transpose(self, value: Value, name: str, into: Value, row: int, column: int) -> None:
+        """Append calls of the kernel that turns rows into columns.
+
+        Neighbours along axis `column` lie side by side in `value`, those along axis `row` in
+        `into`.
+        """
+        lead = [axis for axis in range(len(value.shape)) if axis not in (row, column)]
+        left, right = value.transposed((*lead, row, column)), into.transposed((*lead, column, row))
+        assert left.view is not None and right.view is not None
+        call = (
+            f"edgefold_transpose({left.shape[-2]}, {left.shape[-1]}, {{0}}, "
+            f"{left.view.strides[-2]}, {{1}}, {right.view.strides[-2]});"
+        )
+        self.rows(name, left.shape[:-2], [left, right], call, [right])
 
     def in_memory(self, value: Value, name: str) -> Value:
         """Return the value itself if it lies in memory, else a copy that does."""
@@ -194,6 +215,22 @@ class Program:
         written = frozenset(k for k, v in enumerate(values) if any(v is w for w in writes))
         turns = tuple(lead[axis] for axis in axes)
         self.statements.append(KernelCall(note, turns, views, shapes, call, written))
+
+
+def _turned_axes(value: Value, into: Value) -> tuple[int, int] | None:
+    """Return the axes whose neighbours lie side by side in `into` and in `value`, if they differ.
+
+    None is returned, too, where an axis is shorter than 4, or the value must be computed.
+    """
+    if value.view is None or into.view is None or value.dtype != "float32":
+        return None
+    pairs = [
+        (row, column)
+        for row, to in enumerate(into.view.strides)
+        for column, of in enumerate(value.view.strides)
+        if to == of == 1 and row != column and min(value.shape[row], value.shape[column]) >= 4
+    ]
+    return pairs[0] if pairs and value.view.strides[pairs[0][0]] > 1 else None
 
 
 def _long_axes(shape: Shape) -> list[int]:
@@ -255,11 +292,23 @@ def _home(loop: Loop, done: Sequence[Statement]) -> Loop | None:
     reads, writes = loop.reads, loop.writes
     for earlier in reversed(done):
         if isinstance(earlier, Loop) and earlier.shape == loop.shape and _agree(earlier, loop):
-            return earlier
+            return earlier if _worth_joining(earlier, loop) else None
         touched = earlier.reads | earlier.writes
         if earlier.writes & reads or touched & writes:
             return None
     return None
+
+
+def _worth_joining(first: Loop, second: Loop) -> bool:
+    """Return whether two loops are short, or use an element in common.
+
+    If not, to join them saves nothing, and the result of the second would need its memory earlier.
+    """
+    one, two = (
+        {v for a in loop.assignments for v in (a.target, *leaves(a.expression))}
+        for loop in (first, second)
+    )
+    return math.prod(first.shape) < SHORT or not one.isdisjoint(two)
 
 
 def _agree(first: Loop, second: Loop) -> bool:

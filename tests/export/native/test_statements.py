@@ -14,6 +14,7 @@ from edgefold.export.native.program.arena import n_bytes, planned
 from edgefold.export.native.program.constants import Constants, packed
 from edgefold.export.native.program.lowering import c_name
 from edgefold.export.native.program.statements import (
+    SHORT,
     Assignment,
     Loop,
     Program,
@@ -64,6 +65,26 @@ def test_what_only_moves_elements_is_not_copied() -> None:
     assert arena == 0
     assert text.count("edgefold_exp") == 1
     assert "out[" in text.split("edgefold_exp")[0].splitlines()[-1]
+
+
+@pytest.mark.parametrize(("n", "n_loops"), [(SHORT // 2, 1), (SHORT, 2)])
+def test_loops_without_a_common_element_are_joined_only_if_they_are_short(
+    n: int, n_loops: int
+) -> None:
+    program = Program()
+    for name in ("a", "b"):
+        view = View(Buffer(name, "float32", n, "argument"), 0, (1,))
+        program.keep(Value((n,), "float32", view), f"copy_of_{name}")
+    assert len(joined(program.statements)) == n_loops
+
+
+def test_a_turned_copy_is_a_call_of_the_kernel_where_both_axes_are_long() -> None:
+    def text(*shape: int) -> str:
+        nodes = (node("Transpose", ["a"], ["out"], perm=[0, 2, 1]),)
+        return written(Case("turned", nodes, {"a": normal(*shape)}))[0]
+
+    assert "edgefold_transpose(5, 7, a + i * 35, 7, out + i * 35, 5);" in text(2, 5, 7)
+    assert "edgefold_transpose" not in text(2, 3, 7)
 
 
 def test_loops_over_the_same_elements_are_not_joined_where_one_needs_another_element() -> None:
