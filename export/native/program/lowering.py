@@ -31,6 +31,7 @@ from edgefold.export.native.program.values import (
     Value,
     View,
     apply,
+    leaves,
     row_major,
 )
 
@@ -149,6 +150,21 @@ class Lowering:
         """Return words for a comment in C that name the node, from its operator and output."""
         outputs = [c_name(name) for name in self.node.output[:1]]
         return " of ".join([c_identifier(self.node.op_type), *outputs])
+
+    def is_read_once(self, index: int) -> bool:
+        """Return whether only the node reads input `index`, and no other value lies in its memory.
+
+        A rule may then write the node's result over it.
+        """
+        name, view = self.node.input[index], self.value(index).view
+        if view is None or view.buffer.place != "arena" or self.uses[name] != 1:
+            return False
+        sharing = (
+            other
+            for other, value in self.values.items()
+            if any(leaf.buffer is view.buffer for leaf in leaves(value.expression))
+        )
+        return all(other == name for other in sharing)
 
     # Methods by which a rule writes results.
 

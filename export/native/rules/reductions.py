@@ -170,8 +170,12 @@ def _softmax(function: str) -> Rule:
         order = [a for a in range(len(value.shape)) if a != axis] + [axis]
         back = [order.index(a) for a in range(len(order))]
         name = c_name(output)
+        may_overwrite = output not in lowering.places and lowering.is_read_once(0)
         value = value.transposed(order)
-        target = lowering.place(output, lowering.shape, "float32").transposed(order)
+        if may_overwrite and value.in_rows:
+            target = value
+        else:
+            target = lowering.place(output, lowering.shape, "float32").transposed(order)
         if not target.in_rows:
             target = lowering.program.fresh(name, value.shape, "float32")
         if not value.in_rows:

@@ -67,6 +67,18 @@ def test_what_only_moves_elements_is_not_copied() -> None:
     assert "out[" in text.split("edgefold_exp")[0].splitlines()[-1]
 
 
+def test_softmax_overwrites_a_product_that_nothing_else_reads() -> None:
+    nodes = [
+        node("MatMul", ["a", "b"], ["s"]),
+        node("Softmax", ["s"], ["p"]),
+        node("MatMul", ["p", "a"], ["out"]),
+    ]
+    inputs = {"a": normal(40, 40), "b": normal(40, 40)}
+    assert written(Case("once", tuple(nodes), inputs))[1] == 40 * 40 * 4
+    nodes[2] = node("MatMul", ["p", "s"], ["out"])
+    assert written(Case("twice", tuple(nodes), inputs))[1] == 2 * 40 * 40 * 4
+
+
 @pytest.mark.parametrize(("n", "n_loops"), [(SHORT // 2, 1), (SHORT, 2)])
 def test_loops_without_a_common_element_are_joined_only_if_they_are_short(
     n: int, n_loops: int
