@@ -35,6 +35,7 @@ from edgefold.export.native.program.lowering import c_name, lowered
 from edgefold.export.native.program.statements import joined, needed_only, with_locals
 from edgefold.export.native.program.values import Buffer
 from edgefold.export.native.rules import RULES
+from edgefold.export.native.sensors.engine import engine_bytes
 from edgefold.export.native.verified_graph import read_weights, verified_graph
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
 from edgefold.runtime.bundle.manifest_file import load_manifest
@@ -103,14 +104,17 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
         f"{(FOLDER / 'data.c').read_text()}\n{constants.definitions()}"
     )
     struct = StreamStruct(manifest, f"edgefold_{name}")
+    engine, search = engine_bytes(manifest)
+    arena, loading = arena_sizes(struct, functions)
     return NativeSource(
         name,
         LICENCE + header,
         LICENCE + source,
         data,
         {function.graph.name: function.arena for function in functions},
-        struct.n_bytes,
-        *arena_sizes(struct, functions),
+        struct.n_bytes + engine,
+        arena,
+        max(loading, search),
         constants.n_bytes,
     )
 

@@ -159,3 +159,19 @@ def c_name(name: str) -> str:
 def struct_name(of: type) -> str:
     """Return the name of a class's struct."""
     return "edgefold_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", of.__name__.lstrip("_")).lower()
+
+
+def struct_bytes(of: type) -> int:
+    """Return the size of a class's struct, where double and int64_t have places that 8 divides.
+
+    Pointers take 4 bytes, as on microcontrollers.
+    """
+    sizes = {"bool": 4, "word": 4, "array": 4, "reals": 4, "counts": 4}
+    end, largest = 0, 4
+    for kind in fields_of(of).values():
+        item = kind.item if kind.word == "list" else kind
+        size = struct_bytes(item.of) if item.of is not None else sizes.get(item.word, 8)
+        whole = 4 if size == 4 else 8
+        largest = max(largest, whole)
+        end = -whole * (-end // whole) + size * (kind.size or 1)
+    return -largest * (-end // largest)

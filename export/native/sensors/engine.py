@@ -17,8 +17,9 @@ from edgefold.export.native.interface.snapshot_size import array_bytes
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.interface.template import filled, fixed
 from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
-from edgefold.export.typed_python.kinds import struct_name
+from edgefold.export.typed_python.kinds import struct_bytes, struct_name
 from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
+from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.predictions.sensor_forecast import (
     SensorForecast,
     place_of_level,
@@ -82,6 +83,22 @@ def scratch_words(longest: int) -> dict[str, int]:
         "n_lags": n_lags,
         "n_waves": 1 << (n_ring + 2 * n_lags).bit_length(),
     }
+
+
+def engine_bytes(manifest: Manifest) -> tuple[int, int]:
+    """Return the bytes that the engine adds to a stream on a microcontroller, and of a search.
+
+    A search works in the block in which steps compute. Both are 0 for other bundles.
+    """
+    kind = manifest.prediction
+    if not is_of_sensors(manifest):
+        return 0, 0
+    assert isinstance(kind, SensorForecast)
+    words = scratch_words(kind.longest_season)
+    rules = sum(map(struct_bytes, (RowSlots, SensorScores, AheadCounts)))
+    ahead = (len(kind.horizons) + 1) * (1 + len(kind.levels))
+    search = 4 * (words["n_waves"] + 2 * words["n_lags"]) + 2 * words["n_ring"]
+    return rules + 4 * (words["n_ring"] + ahead), search
 
 
 class EngineText(NamedTuple):

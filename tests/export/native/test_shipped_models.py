@@ -16,7 +16,8 @@ from tests.native_builds import Native, stays_with_onnxruntime
 CHECKPOINTS = Path(__file__).parents[3] / "checkpoints"
 Z = 1e-4
 """Bound for sensors, whose normals are as narrow as 0.011 in z. float32 gives z to 1e-6, and so a
-log density to 1e-4. Its least squares forget a 5000th with each row, and rounding as slowly."""
+log density to 1e-4. Its least squares forget a 5000th with each row, and rounding as slowly: so
+C and onnxruntime are compared from the same state, row by row."""
 
 
 @pytest.mark.slow
