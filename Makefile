@@ -155,4 +155,4 @@ wheels: $(WHEEL_TOOLS)/installed
 	    scripts/wheels/build.py --out $(WHEELS) $(if $(CHECK),--check)
 
 clean:
-	rm -rf $(VENV) $(SITE_VENV) build site .venv310 .arm64 .node-red .libraries .node-tools demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(SITE_VENV) build site .venv310 .arm64 .node-red .libraries .node-tools .zig demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

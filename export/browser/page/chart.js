@@ -347,10 +347,9 @@ export class Chart {
       const months = Math.max(1, Math.round(step / (30.44 * 86400))), date = new Date(a * 1000);
       let month = Math.floor((date.getUTCFullYear() * 12 + date.getUTCMonth()) / months) * months;
       for (let n = 0; n < 200; n++, month += months) {
-        const x = Date.UTC(0, 0) + 0, at = new Date(x);
-        at.setUTCFullYear(Math.floor(month / 12), month % 12, 1);
-        if (at.getTime() / 1000 > b) return;
-        if (at.getTime() / 1000 >= a) place(at.getTime() / 1000);
+        const x = new Date(0).setUTCFullYear(Math.floor(month / 12), month % 12, 1) / 1000;
+        if (x > b) return;
+        if (x >= a) place(x);
       }
       return;
     }

@@ -12,11 +12,9 @@ import pytest
 
 from edgefold.cli.browser_files import package_name
 from edgefold.cli.main import main
-from edgefold.export.native.toolchain.wasm import find_wasm_compiler
 from edgefold.runtime import Stream
-from edgefold.runtime.errors import BackendError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
-from tests.export.browser.built import NODE, TOOLS, needs_node, needs_typescript
+from tests.export.browser.built import NODE, TOOLS, needs_node, needs_typescript, zig
 from tests.made_once import made_once
 
 HERE = Path(__file__).parent
@@ -27,18 +25,15 @@ pytestmark = needs_node
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
-    """The package of a shipped bundle, by the bundle's name."""
-    try:
-        find_wasm_compiler()
-    except BackendError as error:
-        pytest.skip(str(error))
+    """The package of a bundle, a folder or a word for a shipped one."""
 
     def package_of(name: str) -> Path:
         def make(folder: Path) -> None:
             words = ["--target", "wasm32", "--out", str(folder / "package")]
             assert main(["build", name, *words]) == 0
 
-        return made_once(tmp_path_factory, "npm-model", make, name) / "package"
+        with zig():
+            return made_once(tmp_path_factory, "npm-model", make, name) / "package"
 
     return package_of
 
