@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from edgefold.export.native.interface.template import filled_text
 from edgefold.export.native.licence import version_words
 from edgefold.export.native.program.c_words import c_identifier
+from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.export.native.toolchain.compilers import FLAGS, LEVELS
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.predictions.sensor_forecast import SensorForecast
 
 if TYPE_CHECKING:
     from edgefold.export.native.generator import NativeSource
@@ -104,17 +104,21 @@ def _plain(text: str) -> str:
 
 def _example_words(manifest: Manifest, name: str) -> dict[str, object]:
     """Return what the example of a library needs to know of its model."""
+    is_sensor = is_of_sensors(manifest)
+    first = c_identifier(manifest.prediction_tensors[0].name)
+    init = f"{name}_init(&stream{', NULL' * manifest.takes_seed})"
     n_x = manifest.n_streams * manifest.n_inputs
     n_y = manifest.n_streams * manifest.n_outputs
     return {
-        "sensor": isinstance(manifest.prediction, SensorForecast),
+        "sensor": is_sensor,
         "filter": manifest.is_filter,
         "n_x": n_x,
         "n_y": n_y,
         "x": "x" if n_x else "NULL",
         "y": "y" if n_y else "NULL",
-        "first": c_identifier(manifest.prediction_tensors[0].name),
-        "init": f"{name}_init(&stream{', NULL' * manifest.takes_seed})",
+        "first": first,
+        "shown": "row.mean" if is_sensor else f"stream.prediction_{first}[0]",
+        "init": f"{name}_start(&stream, 1e-4)" if is_sensor else init,
     }
 
 

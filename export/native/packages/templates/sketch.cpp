@@ -14,14 +14,14 @@ void setup()
 void loop()
 {
     static unsigned n;
-    const enum edgefold_status status = turn(n);
+    const int status = turn(n);
     Serial.print(n++);
     if (status == EDGEFOLD_OK) {
         Serial.print(" <<first>> ");
-        Serial.println(stream.prediction_<<first>>[0], 3);
+        Serial.println(<<shown>>, 3);
     } else {
         Serial.print(" was refused, status ");
-        Serial.println((int)status);
+        Serial.println(status);
     }
     delay(1000);
 }

@@ -111,7 +111,7 @@ def test_arduinos_keywords_are_the_headers_names(library: CLibrary) -> None:
     text = package_files("arduino", library)["keywords.txt"]
     words = dict(line.split("\t") for line in text.splitlines() if not line.startswith("#"))
     assert words["edgefold_model"] == words["edgefold_status"] == "KEYWORD1"
-    assert words["edgefold_model_step"] == words["edgefold_model_save"] == "KEYWORD2"
+    assert words["edgefold_model_push"] == words["edgefold_model_save_sensor"] == "KEYWORD2"
     constants = ("EDGEFOLD_OK", "EDGEFOLD_IO", "EDGEFOLD_MODEL_RAM_BYTES", "EDGEFOLD_MODEL_ROOM")
     assert {words[name] for name in constants} == {"LITERAL1"}
     assert "EDGEFOLD_MODEL_H" not in words and "EDGEFOLD_TYPES" not in words

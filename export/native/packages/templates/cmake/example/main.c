@@ -10,12 +10,12 @@ int main(void)
 {
     <<init>>;
     for (unsigned n = 0; n < 48; n++) {
-        const enum edgefold_status status = turn(n);
+        const int status = turn(n);
         if (status != EDGEFOLD_OK) {
-            fprintf(stderr, "row %u was refused, status %d\n", n, (int)status);
+            fprintf(stderr, "row %u was refused, status %d\n", n, status);
             return 1;
         }
-        printf("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
+        printf("%u <<first>> %.3f\n", n, (double)<<shown>>);
     }
     return 0;
 }

@@ -13,11 +13,11 @@ void app_main(void)
 {
     <<init>>;
     for (unsigned n = 0;; n++) {
-        const enum edgefold_status status = turn(n);
+        const int status = turn(n);
         if (status == EDGEFOLD_OK) {
-            printf("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
+            printf("%u <<first>> %.3f\n", n, (double)<<shown>>);
         } else {
-            printf("%u was refused, status %d\n", n, (int)status);
+            printf("%u was refused, status %d\n", n, status);
         }
         vTaskDelay(pdMS_TO_TICKS(1000));
     }

@@ -11,11 +11,11 @@ int main(void)
 {
     <<init>>;
     for (unsigned n = 0;; n++) {
-        const enum edgefold_status status = turn(n);
+        const int status = turn(n);
         if (status == EDGEFOLD_OK) {
-            printk("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
+            printk("%u <<first>> %.3f\n", n, (double)<<shown>>);
         } else {
-            printk("%u was refused, status %d\n", n, (int)status);
+            printk("%u was refused, status %d\n", n, status);
         }
         k_sleep(K_SECONDS(1));
     }
