@@ -46,6 +46,7 @@ from benchmarks.native.native_host_tables import (
 )
 from benchmarks.native.native_sizes_table import native_sizes
 from benchmarks.native.native_table import native_rows
+from benchmarks.native.sensor_firmware_table import sensor_firmware
 from benchmarks.numenta.sensor_nab_table import sensor_nab
 from benchmarks.papers.departures_table import departures_table, effects
 from benchmarks.papers.papers_page import page as papers_page
@@ -108,6 +109,7 @@ ORDER = (
     "silero",
     "native_rows",
     "native_sizes",
+    "sensor_firmware",
     "family",
     "family_small",
     "published_forms",
@@ -183,6 +185,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "silero": silero,
     "native_rows": native_rows,
     "native_sizes": native_sizes,
+    "sensor_firmware": sensor_firmware,
     "family": family,
     "family_small": family,
     "published_forms": published_forms,

@@ -1,10 +1,26 @@
 /* Functions of whole arrays, as edgefold.runtime.sensors.clock.season_arrays has them for Python. */
 
 #define EDGEFOLD_FACTORS 32
+#define EDGEFOLD_QUARTER $n_quarter
 
-/* exp(i * step * k) for k from `first` on: by a recurrence, which begins at a sine and a cosine of
- * its own so that its error stays small. */
-static void edgefold_factors(edgefold_real *factors, double step, int64_t first, int64_t n) {
+/* sin(pi / 2 * i / EDGEFOLD_QUARTER): a search in float looks its factors up, as a microcontroller
+ * may need a thousand instructions for a sine in double. */
+$quarter_wave
+/* exp(-i * pi / half * k) for k from `first` on, where `half` is a power of two. In double they are
+ * computed by a recurrence, which begins at a sine and a cosine of its own so that its error stays
+ * small. */
+static void edgefold_factors(edgefold_real *factors, int64_t half, int64_t first, int64_t n) {
+    if (sizeof *factors == sizeof(float)) {
+        const int32_t quarter = EDGEFOLD_QUARTER, each = 2 * quarter / (int32_t)half;
+        for (int32_t k = 0; k < n; k++) {
+            const int32_t at = ((int32_t)first + k) * each;
+            const float *wave = edgefold_quarter_wave;
+            factors[2 * k] = at <= quarter ? wave[quarter - at] : -wave[at - quarter];
+            factors[2 * k + 1] = at <= quarter ? -wave[at] : -wave[2 * quarter - at];
+        }
+        return;
+    }
+    const double step = -3.14159265358979323846 / (double)half;
     const double turn = sin(0.5 * step), more = -2.0 * turn * turn, across = sin(step);
     double re = cos(step * (double)first), im = sin(step * (double)first);
     for (int64_t k = 0; k < n; k++) {
@@ -34,10 +50,9 @@ static void edgefold_transform(edgefold_real *z, int64_t n) {
     }
     edgefold_real factors[2 * EDGEFOLD_FACTORS];
     for (int64_t half = 1; half < n; half *= 2) {
-        const double step = -3.14159265358979323846 / (double)half;
         const int64_t n_factors = half < EDGEFOLD_FACTORS ? half : EDGEFOLD_FACTORS;
         for (int64_t first = 0; first < half; first += n_factors) {
-            edgefold_factors(factors, step, first, n_factors);
+            edgefold_factors(factors, half, first, n_factors);
             for (int64_t at = first; at < n; at += 2 * half) {
                 edgefold_real *low = z + 2 * at, *high = z + 2 * (at + half);
                 for (int64_t k = 0; k < 2 * n_factors; k += 2) {
@@ -59,14 +74,13 @@ static void edgefold_transform(edgefold_real *z, int64_t n) {
 static void edgefold_frequencies(edgefold_real *x, int64_t size, int are_real) {
     const int64_t half = size / 2;
     edgefold_transform(x, half); /* pairs of neighbours as complex numbers */
-    const double step = -3.14159265358979323846 / (double)half;
     const edgefold_real first = x[0] + x[1], middle = x[0] - x[1];
     /* Frequencies k and half - k are made of the same two numbers, and take their places. */
     edgefold_real factors[2 * EDGEFOLD_FACTORS];
     for (int64_t k = 1; k <= half / 2; k++) {
         const int64_t j = half - k, at = 2 * ((k - 1) % EDGEFOLD_FACTORS);
         if (at == 0)
-            edgefold_factors(factors, step, k, EDGEFOLD_FACTORS);
+            edgefold_factors(factors, half, k, half - k < EDGEFOLD_FACTORS ? half - k : EDGEFOLD_FACTORS);
         const edgefold_real er = (x[2 * k] + x[2 * j]) / 2, ei = (x[2 * k + 1] - x[2 * j + 1]) / 2;
         const edgefold_real or_ = (x[2 * k + 1] + x[2 * j + 1]) / 2, oi = (x[2 * j] - x[2 * k]) / 2;
         const edgefold_real wr = factors[at], wi = factors[at + 1];

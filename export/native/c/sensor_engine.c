@@ -252,6 +252,11 @@ double ${stream}_pace(const struct ${stream}_sensor *sensor)
     return edgefold_slot_clock_shown_pace((struct edgefold_slot_clock *)&sensor->slots.clock);
 }
 
+double ${stream}_newest_time(const struct ${stream}_sensor *sensor)
+{
+    return sensor->slots.clock.last_time;
+}
+
 int64_t ${stream}_season(const struct ${stream}_sensor *sensor)
 {
     return sensor->slots.seasons.season.length;

@@ -124,6 +124,10 @@ enum edgefold_status ${stream}_load_sensor(
  * this is the mean time between them. */
 double ${stream}_pace(const struct ${stream}_sensor *sensor);
 
+/* The time of the newest row; NaN before the first. A board without a clock of its own goes on from
+ * there after a power cut. */
+double ${stream}_newest_time(const struct ${stream}_sensor *sensor);
+
 /* The season that the next rows are forecast with: its length in slots, 0 if none is known; and
  * EDGEFOLD_DAY, EDGEFOLD_WEEK or EDGEFOLD_YEAR if it is one of the calendar, else 0. */
 int64_t ${stream}_season(const struct ${stream}_sensor *sensor);

@@ -10,8 +10,7 @@ void machine_begin(void);
 /* Print a text, without a new line. */
 void machine_print(const char *text);
 
-/* Instructions that were run since machine_begin(), in steps of machine_resolution().
-   Call it once in 100,000,000 instructions at least: it extends a counter of 24 bits. */
+/* Instructions that were run since machine_begin(), in steps of machine_resolution(). */
 uint64_t machine_instructions(void);
 uint32_t machine_resolution(void);
 

@@ -12,10 +12,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
+
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.snapshot_size import array_bytes
+from edgefold.export.native.interface.state_text import array_text
 from edgefold.export.native.interface.stream_struct import StreamStruct
-from edgefold.export.native.interface.template import filled, fixed
+from edgefold.export.native.interface.template import filled
 from edgefold.export.native.sensors.sensor_bundle import is_of_sensors
 from edgefold.export.typed_python.kinds import struct_bytes, struct_name
 from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
@@ -140,7 +143,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     group = struct.group_of["further_shape"]
     values = next(tensor for tensor in struct.manifest.state if tensor.name == "values")
     listed = ", ".join(f'"{word}"' for word in program.words)
-    arrays = fixed("season_arrays.c")
+    arrays = filled("season_arrays.c", _wave_words(scratch_words(kind.longest_season)["n_waves"]))
     all_words = {
         **words,
         **scratch_words(kind.longest_season),
@@ -170,6 +173,13 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
         "    struct edgefold_joined_path path;\n"
         f"    struct {struct.c_name}_kept kept;",
     )
+
+
+def _wave_words(n_waves: int) -> dict[str, object]:
+    """Return a quarter of a wave as C, by its words, for Fourier transforms of n_waves numbers."""
+    n = n_waves // 4
+    wave = np.sin(np.pi / 2 * np.arange(n + 1) / n).astype(np.float32)
+    return {"n_quarter": n, "quarter_wave": array_text("edgefold_quarter_wave", "float32", wave)}
 
 
 def _kept_words(kind: SensorForecast) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class CSensor:
 
     def __init__(self, library: ctypes.CDLL, rate: float = 1e-4):
         self._c = library
-        for name in ("pace", "coverage"):
+        for name in ("pace", "coverage", "newest_time"):
             self._call(name).restype = ctypes.c_double
         for name in ("sensor_bytes", "season"):
             self._call(name).restype = ctypes.c_int64
@@ -120,6 +120,12 @@ class CSensor:
     def pace(self) -> float:
         """The time between two slots."""
         found: float = self._call("pace")(self._memory)
+        return found
+
+    @property
+    def newest_time(self) -> float:
+        """The time of the newest row."""
+        found: float = self._call("newest_time")(self._memory)
         return found
 
     @property

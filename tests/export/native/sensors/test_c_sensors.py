@@ -144,6 +144,7 @@ def test_pace_season_and_coverage_are_those_of_python(
                 feed = sensors.feed()
                 assert sensor.season == (feed.season, feed.season_name)
                 assert np.array_equal(sensor.pace, feed.pace, equal_nan=True)
+                assert sensor.newest_time == feed.newest_time
         scores = sensors._all.engines[""].scores
     assert sensor.coverage == scores.n_within_90 / scores.n_forecast
 
@@ -151,6 +152,7 @@ def test_pace_season_and_coverage_are_those_of_python(
 def test_before_its_first_rows_a_sensor_has_no_numbers(library: ctypes.CDLL) -> None:
     sensor = CSensor(library)
     assert math.isnan(sensor.pace) and math.isnan(sensor.coverage)
+    assert math.isnan(sensor.newest_time)
     assert sensor.season == (0, "")
     assert sensor.path(3) is None
     answer = sensor.push(Row(0.0, 1.0, False))
