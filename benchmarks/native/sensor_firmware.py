@@ -29,7 +29,7 @@ SERIES = ("nyc_jfk_temp", "nab_nyc_taxi", "pv_serf_east_15min", "nab_machine_tem
 N_ROWS, N_SOFTWARE, N_QUICK = 2500, 78, 40
 LONGEST = (168, 1440)
 RAM_BYTES = {168: 110_000, 1440: 190_000}
-"""The most that a sensor, the shared block and the stack may take together."""
+"""The most RAM that a sensor, the shared block and the stack may take together."""
 SOFTWARE = ("cortex-m0plus", "riscv32")
 INSTRUCTIONS = r"instructions of (.+): (\d+) on average, (\d+) at most, of (\d+)"
 BYTES = r"^(stack of rows|stack|sensor|shared|snapshot): (\d+) bytes"

@@ -6,7 +6,7 @@ from benchmarks.record import Record
 from benchmarks.table import Table
 
 ROW_BYTES = 72
-"""Of a recorded row in the firmware's flash, which a real firmware does not have."""
+"""The size of a recorded row in the replay's flash, which a real firmware does not have."""
 
 
 def sensor_firmware(data: Record) -> list[Table]:
@@ -41,7 +41,7 @@ def _costs(data: Record) -> Table:
         "RAM: a sensor, the block that all sensors share, and the stack that rows, a save and a "
         "load took; each further sensor takes the first of them. Flash: code with the C library's "
         "part, and weights. Instructions: of a row on average, of the dearest row, of the dearest "
-        "one that searched for a season, and of a save. They are not cycles: no board was measured. "
+        "one that searched for a season, and of a save. They are no cycles: no board was measured. "
         "cortex-m0plus and riscv32 compute floats by software and took the first 78 rows of each "
         "series only, so that their one search was in few values."
     )
