@@ -33,8 +33,9 @@ SETTINGS = """module.exports = {{
 class NodeRed:
     """A running Node-RED."""
 
-    def __init__(self, port: int):
+    def __init__(self, port: int, log: Path):
         self._url = f"http://127.0.0.1:{port}"
+        self._log = log
 
     def _ask(self, path: str, content: Any = None) -> Any:
         body = None if content is None else json.dumps(content).encode()
@@ -45,12 +46,15 @@ class NodeRed:
         return json.loads(text) if text.startswith(b"{") else None
 
     def deploy(self, flow: list[dict[str, Any]]) -> None:
-        """Import a flow, and start it."""
+        """Import a flow, and wait until it runs."""
+        n = starts(self._log)
         self._ask("/flows", flow)
+        until(lambda: starts(self._log) > n, "the flow started")
 
-    def inject(self, node: str) -> None:
-        """Press the button of an inject node."""
-        self._ask(f"/inject/{node}", {})
+    def inject(self, node: str, **properties: str) -> None:
+        """Press the button of an inject node, with texts as properties of its message if given."""
+        props = [{"p": key, "v": text, "vt": "str"} for key, text in properties.items()]
+        self._ask(f"/inject/{node}", {"__user_inject_props__": props} if props else {})
 
     def kept(self, flow: str, key: str) -> Any:
         """Return what a flow keeps under a key of its context; None for nothing."""
@@ -58,13 +62,25 @@ class NodeRed:
         return json.loads(found["msg"]) if found and found.get("format") == "Object" else None
 
 
-@contextmanager
-def node_red(folder: Path, environment: Mapping[str, str]) -> Iterator[NodeRed]:
-    """Start Node-RED with all of its files in a folder; skips the test where it is missing."""
+def starts(log: Path) -> int:
+    """How often Node-RED has started its flows."""
+    return log.read_text().count("Started flows") if log.exists() else 0
+
+
+def node_red_program() -> str:
+    """The path of Node-RED; skips the test where it is missing."""
     program = shutil.which("node-red", path=f"{INSTALLED}:{os.environ.get('PATH', '')}")
     if program is None:
         pytest.skip("node-red is not installed; .ci/run installs it by npm")
+    return program
+
+
+@contextmanager
+def node_red(folder: Path, environment: Mapping[str, str]) -> Iterator[NodeRed]:
+    """Start Node-RED with all of its files in a folder; skips the test where it is missing."""
+    program = node_red_program()
     port, log = free_port(), folder / "node-red.log"
+    n = starts(log)
     (folder / "settings.js").write_text(SETTINGS.format(port=port))
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -74,11 +90,11 @@ def node_red(folder: Path, environment: Mapping[str, str]) -> Iterator[NodeRed]:
 
     def is_up() -> bool:
         assert process.poll() is None, log.read_text()[-2000:]
-        return listens(port) and "Started flows" in log.read_text()
+        return listens(port) and starts(log) > n
 
     try:
         until(is_up, "Node-RED listening")
-        yield NodeRed(port)
+        yield NodeRed(port, log)
     finally:
         process.terminate()
         process.wait(LIMIT_S)

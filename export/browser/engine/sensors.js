@@ -159,6 +159,12 @@ export class Sensors {
     return sensor;
   }
 
+  /** Forget a sensor; its next row starts it over, in memory that is used again. @param {string} name */
+  forget(name) {
+    const sensor = this.sensors.get(name);
+    if (sensor && this.sensors.delete(name)) this.free.push(sensor.place);
+  }
+
   /** Return the states of all sensors, for `restore`. @returns {Uint8Array} */
   save() {
     const snapshots = [...this.sensors].map(([name, { place, ...rest }]) => {
@@ -181,8 +187,9 @@ export class Sensors {
     const sensors = new Map();
     let unused = sensors;
     try {
-      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), nHead = view.getUint32(0, true);
-      if (view.getUint32(4, true) !== checksum(bytes)) throw new RangeError("damaged");
+      const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+      if (bytes.length < 8 || view.getUint32(4, true) !== checksum(bytes)) throw new RangeError("damaged");
+      const nHead = view.getUint32(0, true);
       /** @type {[string, ...[string, Omit<Sensor, "place">, number][]]} */
       const [mark, ...entries] = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + nHead)));
       if (mark !== MARK) throw new RangeError("another version");

@@ -68,6 +68,8 @@ export class Sensors {
   path(horizon: number, name?: string): Path;
   /** The time between two slots (NaN before it is known), and the season in slots. */
   feed(name?: string): { pace: number; season: number };
+  /** Forget a sensor; its next row starts it over. A name that is not known changes nothing. */
+  forget(name: string): void;
   /** The states of all sensors, for `restore` of the same version. */
   save(): Uint8Array;
   /** Go on from what `save` returned; after an error, all sensors are as before. */

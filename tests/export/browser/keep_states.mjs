@@ -26,6 +26,11 @@ for (const at of [0, 2, 5, 9, 300, 5000, bytes.length - 1]) {
 }
 for (const n of [0, 3, 8, 100, 1000]) assert.throws(() => second.restore(bytes.subarray(0, n)), RangeError);
 assert.deepEqual(second.path(30, "b"), whole.path(30, "b"));
+second.forget("a");
+second.forget("never seen");
+assert.deepEqual(second.names, ["b"]);
+assert(Number.isNaN(second.step(...row(0), "a").mean)); // earlier than its last row, and taken
+assert.deepEqual(second.path(30, "b"), whole.path(30, "b"));
 assert.throws(() => second.path(0, "b"), RangeError);
 assert.throws(() => second.path(1, "c"), RangeError);
 assert.throws(() => second.step("now", 1), TypeError);
