@@ -82,7 +82,8 @@ def write_browser_files(
     print(f"  {format_bytes(len(whole)):>10}  all, {packed} with gzip")
     print(f"  {format_time(compiled_s):>10}  to compile\n")
     print(f"written  {out}")
-    print(f"next     {'open it in a browser' if page else f'npm install {out}'}")
+    folder = out if out.is_absolute() else f"./{out}"  # a bare name is one of npm's registry
+    print(f"next     {'open it in a browser' if page else f'npm install {folder}'}")
     return ExitCode.DONE
 
 

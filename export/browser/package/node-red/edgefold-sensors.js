@@ -168,7 +168,8 @@ function statusOf({ series, value, q05, q95, alarm, event }) {
   const name = series && `${series}: `, shown = value === null ? "no value" : brief(value);
   if (alarm) return { fill: "red", shape: "dot", text: `${name}${event}, ${shown}` };
   if (q05 === null || q95 === null) return { fill: "grey", shape: "dot", text: `${name}${shown}, learning` };
-  return { fill: "green", shape: "dot", text: `${name}${shown} (${brief(q05)} to ${brief(q95)})` };
+  const band = `${shown} (${brief(q05)} to ${brief(q95)})`;
+  return event ? { fill: "yellow", shape: "dot", text: `${name}${event}, ${band}` } : { fill: "green", shape: "dot", text: name + band };
 }
 
 /** @param {number} value */
