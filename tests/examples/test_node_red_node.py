@@ -142,7 +142,7 @@ def test_a_fault_is_alarmed_and_a_restart_goes_on_from_what_was_learned(user_fol
         until(lambda: watched.last("states")["status"]["fill"] == "red", "the red state")
         assert "value, 900" in watched.last("states")["status"]["text"]
 
-    snapshot = user_folder / SENSORS / f"{ENGINE}.snapshot"
+    snapshot = user_folder / "edgefold-snapshots" / f"{ENGINE}.snapshot"
     assert snapshot.stat().st_size > 100_000
     with node_red(user_folder, {}) as red:
         watched = Watched(red)
@@ -189,7 +189,7 @@ def test_payloads_are_read_refused_and_forgotten(user_folder: Path) -> None:
 
 
 def test_a_damaged_snapshot_is_kept_and_the_sensors_start_over(user_folder: Path) -> None:
-    snapshot = user_folder / SENSORS / f"{ENGINE}.snapshot"
+    snapshot = user_folder / "edgefold-snapshots" / f"{ENGINE}.snapshot"
     snapshot.parent.mkdir()
     snapshot.write_bytes(b"damaged")
     with node_red(user_folder, {}) as red:

@@ -2,7 +2,7 @@
 //
 //     msg ─> queue ─> Sensors.step ─> rows, alarms
 //                          │ now and then, and at the end
-//                          └─> USER_DIR/edgefold-sensors/ID.snapshot ─> the next start
+//                          └─> USER_DIR/edgefold-snapshots/ID.snapshot ─> the next start
 
 const SAVE_MINUTES = 30; // as `edgefold run` does by default
 /** Milliseconds since 1970 of the years 1985 to 2128: Node-RED's own times. */
@@ -14,7 +14,7 @@ module.exports = function (RED) {
   function EdgefoldSensors(config) {
     const node = this;
     RED.nodes.createNode(node, config);
-    const file = `${RED.settings.userDir}/edgefold-sensors/${encodeURIComponent(node.id)}.snapshot`;
+    const file = `${RED.settings.userDir}/edgefold-snapshots/${encodeURIComponent(node.id)}.snapshot`;
     const opened = open(file, Number(config.falseAlarms ?? 1e-4), node);
     let isChanged = false;
     /** The newest work; each message and each save waits for those before it. @type {Promise<any>} */
