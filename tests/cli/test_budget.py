@@ -381,6 +381,7 @@ def test_the_three_figures_are_shown_for_several_processes(
 def test_the_bundle_for_shorter_seasons_is_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("onnx", reason="the build extra reads the graph, whose C is judged")
     words = ("--device", "rp2350", "--memory", "128KiB")
     path = tmp_path / "budget.json"
     assert main(["budget", "sensors", *words]) == 3
