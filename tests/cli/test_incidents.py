@@ -182,6 +182,7 @@ def drifting(path: Path, seed: int) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_drift_begins_before_its_alarm(tmp_path: Path, capsys: Text) -> None:
     source = drifting(tmp_path / "log.csv", seed=1)
     assert main(["forecast", str(source), "--alarms"]) == 0

@@ -60,6 +60,10 @@ class ModbusDevice:
         registers = ModbusTcpClient.convert_to_registers(number, types[kind], word_order=words)  # type: ignore[arg-type]
         self._wait(self._server.async_setValues(1, table, address, registers))
 
+    def reset(self, address: int) -> None:
+        """Open a coil again."""
+        self._wait(self._server.async_setValues(1, COIL, address, [False]))
+
     def coil(self, address: int) -> bool:
         return bool(self._wait(self._server.async_getValues(1, COIL, address, 1))[0])
 

@@ -106,6 +106,7 @@ def test_a_filter_of_three_streams_answers_as_in_python(packages: Packages, tmp_
         assert stream.n_points == len(rows)
 
 
+@pytest.mark.long
 @needs_typescript
 def test_types_of_a_model_hold(packages: Packages, tmp_path: Path) -> None:
     package = packages("gp-tiny")

@@ -88,6 +88,7 @@ def test_a_switch_explains_its_steps_and_what_is_known_ahead_is_forecast() -> No
         assert beside.path(60).quantiles.shape == (60, 7)
 
 
+@pytest.mark.long
 def test_a_wrong_covariate_makes_no_forecast_much_worse() -> None:
     """A sensor of the weather that says -999 or 1e29 for a row, beside the same run without it."""
     values, covariates = switched(1200)
@@ -107,6 +108,7 @@ def test_a_wrong_covariate_makes_no_forecast_much_worse() -> None:
     assert max(losses.values()) < 1.25 * losses[math.nan]
 
 
+@pytest.mark.long
 def test_covariates_that_explain_nothing_are_not_believed() -> None:
     values, _ = switched(900)
     others = np.random.default_rng(5).normal(size=(900, 2))

@@ -269,6 +269,7 @@ def test_a_save_that_finds_no_room_is_told(library: ctypes.CDLL) -> None:
 # Other compilers and flags -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", STREAMS)
 def test_with_a_search_in_float32_decisions_are_the_same(
     stream: str, expected: dict[str, list[Answer]], tmp_path_factory: pytest.TempPathFactory

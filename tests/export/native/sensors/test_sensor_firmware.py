@@ -63,6 +63,7 @@ def test_a_replay_on_an_emulated_board_decides_as_this_machine(
     assert sizes["snapshot"] > 100_000
 
 
+@pytest.mark.long
 def test_a_decision_that_differs_fails_the_replay(
     native: NativeSource, series: list[list[RecordedRow]], tmp_path: Path
 ) -> None:
