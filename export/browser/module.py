@@ -6,6 +6,7 @@ bundle ──generate──> C of the model, and of the sensors' engine ─┐
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import BundleError
 
 FOLDER = Path(__file__).parent
+BYTES = "module_bytes.h"
 FUNCTION = re.compile(r"^\w[\w *]*\b((?:sensor|model)_\w+)\(", re.MULTILINE)
 ONLY_OF = re.compile(r"#if EDGEFOLD_MODEL_IS_FILTER\n(.*?)#else\n(.*?)#endif\n", re.DOTALL)
 """Matches the functions of filters, and those of all other models."""
@@ -55,17 +57,10 @@ def compile_model(bundle: Path, compiler: Compiler) -> bytes:
 def _predictions(manifest: Manifest) -> str:
     """Return a header with a call of PREDICTION for each tensor of the prediction."""
     calls = [
-        f"PREDICTION({c_identifier(tensor.name)}, {_size(tensor.shape)})"
+        f"PREDICTION({c_identifier(tensor.name)}, {math.prod(tensor.shape)})"
         for tensor in manifest.prediction_tensors
     ]
     return f"#define PREDICTIONS {' '.join(calls)}\n"
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def _compiled(
@@ -73,7 +68,8 @@ def _compiled(
 ) -> bytes:
     """Compile a bundle's C, called edgefold_`name`, with the file of functions for JavaScript."""
     text = glue.read_text(encoding="utf-8")
-    files = {**generate(bundle, name).files, **headers, glue.name: text}
+    both = (FOLDER / BYTES).read_text(encoding="utf-8")
+    files = {**generate(bundle, name).files, **headers, BYTES: both, glue.name: text}
     own = ONLY_OF.sub(lambda parts: parts[1 if load_manifest(bundle).is_filter else 2], text)
     with tempfile.TemporaryDirectory() as folder:
         return compile_module(files, FUNCTION.findall(own), compiler, Path(folder))

@@ -1,8 +1,7 @@
 /* The functions of the engine of sensors that JavaScript calls in WebAssembly. Numbers go through
  * memory, at addresses that JavaScript chose or that a function returns. */
 #include "edgefold_sensors.h"
-
-#include <string.h>
+#include "module_bytes.h"
 
 enum { N_ROW = 17 };
 
@@ -47,35 +46,12 @@ int sensor_longest_season(void) { return EDGEFOLD_SENSORS_LONGEST_SEASON; }
 
 size_t sensor_snapshot_bytes(void) { return EDGEFOLD_SENSORS_SENSOR_SNAPSHOT_BYTES; }
 
-static size_t write_bytes(void *to, const void *bytes, size_t n)
-{
-    unsigned char **at = to;
-    memcpy(*at, bytes, n);
-    *at += n;
-    return n;
-}
-
 /* Writes at most sensor_snapshot_bytes() and returns how many; 0 if the state is not sound. */
 size_t sensor_save(struct edgefold_sensors_sensor *sensor, unsigned char *bytes)
 {
     unsigned char *at = bytes;
     if (edgefold_sensors_save_sensor(sensor, write_bytes, &at) != EDGEFOLD_OK) return 0;
     return (size_t)(at - bytes);
-}
-
-struct part {
-    const unsigned char *at;
-    size_t n;
-};
-
-static size_t read_bytes(void *from, void *bytes, size_t n)
-{
-    struct part *part = from;
-    const size_t taken = n < part->n ? n : part->n;
-    memcpy(bytes, part->at, taken);
-    part->at += taken;
-    part->n -= taken;
-    return taken;
 }
 
 /* Goes on from n bytes that sensor_save wrote; returns 0, or why they are refused. */

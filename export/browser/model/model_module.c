@@ -3,8 +3,7 @@
  * each prediction by PREDICTIONS, which the builder defines: the numbers of one target. */
 #include "edgefold_model.h"
 #include "predictions.h"
-
-#include <string.h>
+#include "module_bytes.h"
 
 static const struct {
     const char *name;
@@ -70,35 +69,12 @@ const double *model_prediction(const struct edgefold_model *stream, int number)
 
 size_t model_snapshot_bytes(void) { return EDGEFOLD_MODEL_SNAPSHOT_BYTES; }
 
-static size_t write_bytes(void *to, const void *bytes, size_t n)
-{
-    unsigned char **at = to;
-    memcpy(*at, bytes, n);
-    *at += n;
-    return n;
-}
-
 /* Writes at most model_snapshot_bytes() and returns how many; 0 if the state is not sound. */
 size_t model_save(struct edgefold_model *stream, unsigned char *bytes)
 {
     unsigned char *at = bytes;
     if (edgefold_model_save(stream, write_bytes, &at, NULL, 0) != EDGEFOLD_OK) return 0;
     return (size_t)(at - bytes);
-}
-
-struct part {
-    const unsigned char *at;
-    size_t n;
-};
-
-static size_t read_bytes(void *from, void *bytes, size_t n)
-{
-    struct part *part = from;
-    const size_t taken = n < part->n ? n : part->n;
-    memcpy(bytes, part->at, taken);
-    part->at += taken;
-    part->n -= taken;
-    return taken;
 }
 
 int model_load(struct edgefold_model *stream, const unsigned char *bytes, size_t n)
