@@ -5,6 +5,7 @@ The golden stream holds the points and predictions that were recorded at export.
 edgefold_NAME.h .c _data.c    the bundle as C, written by `generate`
 golden.h                      its golden stream, and the bundle's functions under fixed names
 golden_replay.c .h            main(): learns, predicts, compares, counts instructions, saves, loads
+replay_parts.h                what it shares with the replay of sensors
 machine_*.c, *.ld             code and memory layout of the machine (`machines.py`)
 """
 
@@ -26,7 +27,9 @@ from edgefold.runtime.checking.golden import Golden
 from edgefold.runtime.errors import ExportError
 from edgefold.runtime.predictions.base import PredictionTensor
 
-REPLAY = ("golden_replay.c", "golden_replay.h")
+PARTS = "replay_parts.h"
+"""The file of what all replays of recorded streams do alike."""
+REPLAY = ("golden_replay.c", "golden_replay.h", PARTS)
 
 
 def replay_sources(

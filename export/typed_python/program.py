@@ -37,14 +37,12 @@ class RulesText:
         structs: The definitions of all structs, each after those that it holds.
         functions: Constants, declarations, and definitions of all functions.
         keeping: Functions that write and read the numbers of a snapshot.
-        names: Names of the entries in C, in their order.
     """
 
     words: str
     structs: str
     functions: str
     keeping: str
-    names: tuple[str, ...]
 
 
 class RulesProgram:
@@ -85,7 +83,8 @@ class RulesProgram:
         Raises:
             SubsetError: Code is not in the subset.
         """
-        names = tuple(self.function(function, of) for function, of in entries)
+        for function, of in entries:
+            self.function(function, of)
         while self._waiting:
             function, of = self._waiting.pop(0)
             written = FunctionWriter(self, function, self._functions[function, of], of)
@@ -104,7 +103,6 @@ class RulesProgram:
             "\n".join(self._structs.values()).rstrip() + "\n",
             "\n".join(functions) + "\n",
             "\n".join(map(_wrapped, keeping)) + "\n",
-            names,
         )
 
     def function(self, function: Callable[..., Any], of: type | None) -> str:

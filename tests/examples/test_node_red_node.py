@@ -75,7 +75,7 @@ def observed_flow() -> list[dict[str, Any]]:
 
 
 class Watched:
-    """What came out of the node since Node-RED started."""
+    """Return the messages that left the node since Node-RED started."""
 
     def __init__(self, red: NodeRed):
         self._red = red

@@ -139,7 +139,7 @@ def run(
 
 
 def goes_on(n_rows: int) -> str:
-    """What the firmware prints at its start, with a snapshot of so many rows."""
+    """Return the line that the firmware prints when it starts from a snapshot of n rows."""
     return f"goes on after the row at {FIRST + STEP * (n_rows - 1)}"
 
 

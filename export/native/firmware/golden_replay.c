@@ -4,10 +4,10 @@
    moments, and compares: errors are in scaled units, as `edgefold check` has them. Then it saves,
    loads and saves again. It prints the largest error, what each call cost and the stack of all, and
    ends with 0 where all is within the tolerance and both snapshots are the same. */
-#include <string.h>
-
 #include "golden.h"
-#include "machine.h"
+
+#define REPLAY_SNAPSHOT_BYTES GOLDEN_SNAPSHOT_BYTES
+#include "replay_parts.h"
 
 /* Instructions of the calls of one kind. */
 struct tally {
@@ -24,18 +24,6 @@ static struct tally asking_many = {"query of several targets", 0, 0, 0};
 
 static double worst;
 static int is_wrong; /* a refused call, or a prediction that is not a number */
-
-static void print_count(uint64_t number)
-{
-    char text[21];
-    char *digit = text + sizeof text - 1;
-    *digit = '\0';
-    do {
-        *--digit = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    machine_print(digit);
-}
 
 /* Print a positive number as 1.234e-5. */
 static void print_number(double number)
@@ -126,30 +114,6 @@ static void learn_until(size_t moment, size_t *done)
         note(&learning, before,
              golden_learn(golden_x + *done * GOLDEN_INPUTS, golden_y + *done * GOLDEN_OUTPUTS));
     }
-}
-
-static unsigned char snapshot[GOLDEN_SNAPSHOT_BYTES];
-static size_t n_saved, place;
-
-/* Take bytes of a snapshot; those of a second one must be the first one's. */
-static size_t save_some(void *to, const void *bytes, size_t n)
-{
-    const int *is_second = to;
-    if (n > sizeof snapshot - place || (*is_second && memcmp(snapshot + place, bytes, n))) {
-        return 0;
-    }
-    memcpy(snapshot + place, bytes, n);
-    place += n;
-    return n;
-}
-
-static size_t load_some(void *from, void *bytes, size_t n)
-{
-    (void)from;
-    n = n > n_saved - place ? n_saved - place : n;
-    memcpy(bytes, snapshot + place, n);
-    place += n;
-    return n;
 }
 
 /* Save, forget everything, load, and save again. */

@@ -5,10 +5,10 @@
    prints how many rows lie beyond each power of ten, what rows cost with and without a search for a
    season, and the stack; then it saves, loads and saves again. It ends with 0 where all rows were
    compared, no more than SENSOR_OTHERS decisions differ, and both snapshots are the same. */
-#include <string.h>
-
-#include "machine.h"
 #include "sensor_rows.h"
+
+#define REPLAY_SNAPSHOT_BYTES SENSOR_SNAPSHOT_BYTES
+#include "replay_parts.h"
 
 #define N_DECADES 7 /* shares above 1e-7, 1e-6, ... 1e-1 */
 
@@ -24,18 +24,6 @@ static struct cost usual = {"rows", 0, 0, 0}, searching = {"rows with a search",
 static struct cost saving = {"save", 0, 0, 0}, loading = {"load", 0, 0, 0};
 static uint32_t beyond[N_DECADES], n_compared, n_others;
 static double worst;
-
-static void print_count(uint64_t number)
-{
-    char text[21];
-    char *digit = text + sizeof text - 1;
-    *digit = '\0';
-    do {
-        *--digit = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
-    machine_print(digit);
-}
 
 static void note(struct cost *cost, uint64_t before)
 {
@@ -92,29 +80,6 @@ static void replay(const struct sensor_row *rows, uint32_t n)
         note(sensor.slots.seasons.next_look != next_look ? &searching : &usual, before);
         compare(&rows[i], refusal);
     }
-}
-
-static unsigned char snapshot[SENSOR_SNAPSHOT_BYTES];
-static size_t n_saved, place;
-
-static size_t save_some(void *to, const void *bytes, size_t n)
-{
-    const int *is_second = to;
-    if (n > sizeof snapshot - place || (*is_second && memcmp(snapshot + place, bytes, n))) {
-        return 0;
-    }
-    memcpy(snapshot + place, bytes, n);
-    place += n;
-    return n;
-}
-
-static size_t load_some(void *from, void *bytes, size_t n)
-{
-    (void)from;
-    n = n > n_saved - place ? n_saved - place : n;
-    memcpy(bytes, snapshot + place, n);
-    place += n;
-    return n;
 }
 
 /* Save, forget everything, load, and save again; whether it is the same. */

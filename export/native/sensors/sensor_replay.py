@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from edgefold.export.native.firmware_project import PARTS
 from edgefold.export.native.generator import NativeSource
 from edgefold.export.native.licence import licensed
 from edgefold.export.native.toolchain.machines import FIXED, FirmwareMachine
@@ -57,7 +58,7 @@ def sensor_replay_sources(
     """
     around = {
         "sensor_rows.h": rows_header(native.name, series, n_others),
-        "sensor_replay.c": (FIXED / "sensor_replay.c").read_text(encoding="utf-8"),
+        **{name: (FIXED / name).read_text(encoding="utf-8") for name in ("sensor_replay.c", PARTS)},
         **machine.sources(),
     }
     return {**native.files, **licensed(around)}

@@ -53,7 +53,7 @@ def package(module: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def node(*words: object, **options: Any) -> str:
-    """What a program of node prints; an error fails the test."""
+    """Return the output of a program of node; an error fails the test."""
     assert NODE is not None
     command = [NODE, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)

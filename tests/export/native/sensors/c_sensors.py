@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What either engine says about a row; only `refusal` if it was refused."""
+    """Holds the answer of either engine to a row; only `refusal` if it was refused."""
 
     refusal: str = ""
     numbers: tuple[float, ...] = ()  # mean, quantiles, log density, p value, size
@@ -186,7 +186,7 @@ class PySensor:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What Python's snapshots keep of the sensor beside the model's state."""
+        """Return the arrays of Python's snapshots of the sensor besides the model's state."""
         kept = self._sensors._all.engines[self._name].arrays()
         del kept["rows"]  # the kind of times that programs give
         return kept

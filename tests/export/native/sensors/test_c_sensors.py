@@ -69,7 +69,7 @@ def library(built: tuple[Path, EngineOptions]) -> ctypes.CDLL:
 
 @pytest.fixture(scope="session")
 def expected(built: tuple[Path, EngineOptions]) -> Iterator[dict[str, list[Answer]]]:
-    """What Python's `Sensors` answer to all streams, with the same compiled steps."""
+    """Python's `Sensors` answer all streams, with the same compiled steps."""
     with Sensors.open(None, "native", engine=built[1]) as sensors:
         yield {
             name: [PySensor(sensors, name).push(row) for row in rows]
