@@ -6,7 +6,7 @@ import gc
 import inspect
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -127,6 +127,11 @@ def function_and_law(item: pytest.Item) -> tuple[str, str]:
     return item.nodeid.partition("[")[0], getattr(parameters.get("check"), "name", "")
 
 
+def pytest_configure() -> None:
+    """Let SIGINT interrupt here and in what is started: a shell's background job has it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported out of the garbage collector's walks: a seventh of an export."""
     gc.collect()
@@ -191,14 +196,6 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if ready:
         return Path(ready)
     return made_each(tmp_path_factory, "bundles", shared_bundles())
-
-
-@pytest.fixture
-def hears_ctrl_c() -> Iterator[None]:
-    """Makes SIGINT interrupt; a shell that starts the tests in the background has it ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

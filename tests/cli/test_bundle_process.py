@@ -182,7 +182,6 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_ends_the_child_and_leaves_no_zombie(run: Run, tmp_path: Path) -> None:
     place = tmp_path / "pid"
 

@@ -227,10 +227,11 @@ def test_a_board_whose_pc_is_gone_stops_to_measure(
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         try:
             assert select.select([began], [], [], PATIENCE_S)[0]
+            process.send_signal(number)
+            process.wait(PATIENCE_S)
         except BaseException:
             process.kill()
             raise
-        process.send_signal(number)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert select.select([ended], [], [], PATIENCE_S)[0]
     os.close(began)

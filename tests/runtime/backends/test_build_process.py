@@ -209,7 +209,6 @@ def is_gone(pid: int) -> bool:
 HANGS = "pathlib.Path(r'{}').write_text(str(os.getpid())); time.sleep(600)"
 
 
-@pytest.mark.usefixtures("hears_ctrl_c")
 def test_ctrl_c_ends_the_build_and_nothing_of_it_stays(tensorrt: Install, tmp_path: Path) -> None:
     tensorrt(HANGS.format(tmp_path / "pid"))
 
