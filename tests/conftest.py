@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests.made_once import made_each
+from tests.native_builds import compiled_sensors as compiled_sensors
 from tests.native_builds import native as native
 from tests.near import chosen_by, read_choices
 from tests.parts import everyday, first_cases, part_of

@@ -6,11 +6,12 @@ A bundle's C is generated where the train extra is installed; elsewhere it lies 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from edgefold.runtime.backends.native.processor import read_processor
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.checking.library_proof import prove_library
 from edgefold.runtime.errors import BackendError
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.made_once import made_once
 
 QUICK = ("-O1",)
@@ -91,6 +93,28 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
         return EngineOptions(made_once(tmp_path_factory, "native", make, bundle) / "cache")
 
     return options
+
+
+@pytest.fixture(scope="module")
+def compiled_sensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lets `auto` find a library of the shipped bundle: a row takes a twentieth of onnxruntime's.
+
+    Without a compiler or the generator of C, the same tests run on onnxruntime.
+    """
+    try:
+        compiler = find_compiler(extra=QUICK)
+        importlib.import_module("edgefold.export.native.generator")
+    except (BackendError, ModuleNotFoundError):
+        yield
+        return
+
+    def make(folder: Path) -> None:
+        build(shipped_bundle(), folder, compiler)
+
+    with pytest.MonkeyPatch.context() as patch:
+        cache = made_once(tmp_path_factory, "compiled-sensors", make) / "cache"
+        patch.setenv("EDGEFOLD_CACHE", str(cache))
+        yield
 
 
 def stays_with_onnxruntime(

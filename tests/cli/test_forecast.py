@@ -34,6 +34,8 @@ from tests.cli.conftest import Command
 from tests.rough_files import ROUGH_FILES
 from tests.runtime.backends.host_driver import HostDriver
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 PNG = b"\x89PNG"
 
 

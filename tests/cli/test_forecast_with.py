@@ -11,6 +11,8 @@ import pytest
 from edgefold.cli.exit_codes import ExitCode
 from tests.cli.conftest import Command
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 N, N_COMING, STEP = 700, 20, 8.0
 
 

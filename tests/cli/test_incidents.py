@@ -19,6 +19,8 @@ from edgefold.cli.incidents import N_OVER, N_TIMES, Incident, Incidents
 from edgefold.cli.main import main
 from edgefold.runtime.sensors.forecasts import Forecast
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 Text = pytest.CaptureFixture[str]
 Row = tuple[str, bool] | tuple[str, bool, int] | tuple[str, bool, int, float]
 CALM: Row = ("", False)

@@ -13,6 +13,8 @@ from edgefold.cli.main import main
 from tests.cli.test_kill import folder as folder
 from tests.cli.test_kill import kept, killed_chains, seeds
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 N_KILLS = 10
 N_ROWS = 300
 FORMS = {"one": (), "wide": ("--value", "roof,cellar")}

@@ -10,6 +10,8 @@ import pytest
 
 from edgefold.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 Text = pytest.CaptureFixture[str]
 SPIKES = (150, 190)
 

@@ -19,6 +19,8 @@ from tests.loop_process import LoopProcess
 pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytest.importorskip("nats", reason="nats-py is not installed")
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 Row = tuple[str, dict[str, Any]]
 
 

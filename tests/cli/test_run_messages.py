@@ -19,6 +19,8 @@ from edgefold.runtime.sources.message_rows import MessageRows
 from edgefold.runtime.sources.message_source import MessageSource
 from edgefold.runtime.sources.row_source import SOURCES, SourceOptions
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 START = 1_764_300_000
 Run = Callable[..., int]
 SCRIPT: deque[Message | None] = deque()

@@ -20,6 +20,8 @@ from tests.cli.conftest import with_changed_graph as with_changed_graph
 
 pytest.importorskip("torch", reason="the bundle is exported here")
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 Text = pytest.CaptureFixture[str]
 QUANTILES = ["q05", "q10", "q25", "q50", "q75", "q90", "q95"]
 HEADER = ["time", "value", "mean", *QUANTILES, "log_density", "p_value", "alarm", "event"]

@@ -19,6 +19,8 @@ from tests.brokers import until
 from tests.loop_process import LoopProcess
 from tests.serial_board import SerialBoard
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[SerialBoard]:

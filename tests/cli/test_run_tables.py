@@ -16,6 +16,8 @@ from edgefold.runtime.rows.csv_reader import N_LINES
 from edgefold.runtime.sources.input_file import InputFile
 from tests.rough_files import ROUGH_FILES
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 Text = pytest.CaptureFixture[str]
 SHARE = 0.2
 """The part of a rough file that is read: season and forecasts are there by then."""

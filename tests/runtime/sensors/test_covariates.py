@@ -17,6 +17,8 @@ from edgefold.runtime.sensors.covariates import (
     Effect,
 )
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 LEVELS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
 
 

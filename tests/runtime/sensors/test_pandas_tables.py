@@ -18,6 +18,8 @@ from edgefold.runtime.sensors.forecasts import BAND, Horizon
 from edgefold.runtime.sensors.pandas_tables import TerminalProgress
 from tests.runtime.sensors.test_sensors_api import START, run, signal
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 FIGURES = ["value", *BAND, "log_density", "p_value"]
 
 

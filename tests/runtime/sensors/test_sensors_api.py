@@ -19,6 +19,8 @@ from edgefold.runtime.sensors.forecasts import Forecast
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.stream.snapshot import read_snapshot, write_snapshot
 
+pytestmark = pytest.mark.usefixtures("compiled_sensors")
+
 START = datetime(2024, 1, 1)
 HOUR = timedelta(hours=1)
 
