@@ -30,6 +30,7 @@ from edgefold.runtime.errors import BackendError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.made_once import made_once
 
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 QUICK = ("-O1",)
 """The optimiser takes half a minute for a large model, and changes no law."""
 Native = Callable[[Path], EngineOptions]
@@ -95,6 +96,15 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Native:
     return options
 
 
+def build_sensors(factory: pytest.TempPathFactory, compiler: Compiler) -> Path:
+    """Compile the shipped bundle once in a run; returns the folder as `build` fills it."""
+
+    def make(folder: Path) -> None:
+        build(shipped_bundle(), folder, compiler)
+
+    return made_once(factory, "compiled-sensors", make)
+
+
 @pytest.fixture(scope="module")
 def compiled_sensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Lets `auto` find a library of the shipped bundle: a row takes a twentieth of onnxruntime's.
@@ -102,17 +112,13 @@ def compiled_sensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     Without a compiler or the generator of C, the same tests run on onnxruntime.
     """
     try:
-        compiler = find_compiler(extra=QUICK)
+        compiler = find_compiler(extra=(*QUICK, *STRICT))
         importlib.import_module("edgefold.export.native.generator")
     except (BackendError, ModuleNotFoundError):
         yield
         return
-
-    def make(folder: Path) -> None:
-        build(shipped_bundle(), folder, compiler)
-
     with pytest.MonkeyPatch.context() as patch:
-        cache = made_once(tmp_path_factory, "compiled-sensors", make) / "cache"
+        cache = build_sensors(tmp_path_factory, compiler) / "cache"
         patch.setenv("EDGEFOLD_CACHE", str(cache))
         yield
 
@@ -161,7 +167,6 @@ differ: least squares of 15 columns multiply the rounding of float32, and nobody
 a band. The bands of the first rows are as narrow as rounding itself."""
 
 
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 PROVE = """
 import json, sys

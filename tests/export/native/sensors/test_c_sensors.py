@@ -41,7 +41,7 @@ from tests.native_builds import (
     QUICK,
     SANITIZERS,
     STRICT,
-    build,
+    build_sensors,
     c_files,
     compiler_or_skip,
 )
@@ -55,10 +55,7 @@ FLOAT = "-DEDGEFOLD_REAL=float"
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EngineOptions]:
     """The library with the engine, and what opens it as a backend of Python's `Sensors`."""
 
-    def make(folder: Path) -> None:
-        build(shipped_bundle(), folder, compiler_or_skip(flags=(*QUICK, *STRICT)))
-
-    folder = made_once(tmp_path_factory, "c-sensors", make)
+    folder = build_sensors(tmp_path_factory, compiler_or_skip(flags=(*QUICK, *STRICT)))
     return folder / "work" / "edgefold_sensors.so", EngineOptions(folder / "cache")
 
 

@@ -38,7 +38,7 @@ def series(
     return [recorded(library, rows_of(DATA / f"{name}.csv", 120)) for name in names]
 
 
-@pytest.mark.one_case
+@pytest.mark.long
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 def test_a_replay_on_an_emulated_board_decides_as_this_machine(
     machine: FirmwareMachine,
