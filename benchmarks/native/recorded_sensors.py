@@ -45,9 +45,9 @@ def rows_of(path: Path, n: int) -> list[tuple[float, float, bool]]:
     return rows
 
 
-def host_library(native: NativeSource, folder: Path) -> ctypes.CDLL:
+def host_library(native: NativeSource, folder: Path, *flags: str) -> ctypes.CDLL:
     """Compile the engine for this machine, with a search in float as microcontrollers have it."""
-    compiler = find_compiler(extra=("-O1", "-DEDGEFOLD_REAL=float"))
+    compiler = find_compiler(extra=("-O1", "-DEDGEFOLD_REAL=float", *flags))
     folder.mkdir(parents=True)
     return ctypes.CDLL(str(compile_library(native.files, compiler, folder)))
 

@@ -17,7 +17,9 @@
 #define EDGEFOLD_PREFETCH(address) (void)(address)
 #endif
 
-#if defined(__AVX512F__) && defined(__GNUC__)
+#if defined(EDGEFOLD_SAME_BITS)
+#define EDGEFOLD_LANES 1
+#elif defined(__AVX512F__) && defined(__GNUC__)
 #define EDGEFOLD_LANES 16
 #elif defined(__AVX__) && defined(__GNUC__)
 #define EDGEFOLD_LANES 8

@@ -96,6 +96,8 @@ def _pow(lowering: Lowering) -> None:
     elif number == 0.5:
         term = base.broadcast(lowering.shape).expression
         lowering.define(Value(lowering.shape, base.dtype, apply("sqrtf({0})", DEAR, term)))
+    elif exponent is not None and np.all((np.abs(exponent) < 16) & (exponent == exponent // 1)):
+        elementwise("edgefold_whole_pow({0}, {1})", FUNCTION)(lowering)
     else:
         elementwise("edgefold_pow({0}, {1})", 4 * FUNCTION)(lowering)
 

@@ -115,6 +115,54 @@ void apply(const char *name, float *x, int n) {
     find(name)->all(x, n);
 }
 
+/* The largest error of x^y over n pairs; *at is where.
+ *
+ * The pairs are drawn so that results lie between 2^-most and 2^most, and a few beyond. Some x are
+ * close to 1, some y are whole. */
+double worst_power(uint32_t seed, uint64_t n, double most, float *at) {
+    double worst = 0.0;
+    uint64_t state = seed + 88172645463325252u;
+    for (uint64_t done = 0; done < n; done++) {
+        uint32_t drawn[3];
+        for (int i = 0; i < 3; i++) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            drawn[i] = (uint32_t)(state >> 24);
+        }
+        float x = edgefold_of_bits(drawn[0] % 0x7f800000u);
+        if (done % 4 == 1) x = edgefold_of_bits(0x3f000000u + drawn[0] % 0x01800000u);
+        if (done % 4 == 2) x = edgefold_of_bits(0x3f7f0000u + drawn[0] % 0x00020000u);
+        const double size = log2((double)x), part = drawn[1] * 0x1p-31 - 1.0;
+        float y = (float)(size == 0.0 ? part : part * 1.01 * most / size);
+        if (done % 4 == 3) {
+            y = rintf(y);
+            x = drawn[2] & 1u ? -x : x;
+        }
+        const double exact = pow((double)x, (double)y);
+        const int is_within = fabs(log2(fabs(exact))) <= most;
+        const double error = is_within || most > 127.0 ? error_ulp(edgefold_pow(x, y), exact) : 0.0;
+        if (error > worst) {
+            worst = error;
+            at[0] = x;
+            at[1] = y;
+        }
+    }
+    return worst;
+}
+
+float power(float x, float y) {
+    return edgefold_pow(x, y);
+}
+
+double exact_power(double x, double y) {
+    return pow(x, y);
+}
+
+float whole_power(float x, float y) {
+    return edgefold_whole_pow(x, y);
+}
+
 float larger(float x, float y) {
     return edgefold_max(x, y);
 }

@@ -80,6 +80,14 @@ class Mathematics:
         print(f"{name}: {worst:.3f} ulp at {at.value.hex()}")
         return worst
 
+    def worst_power(self, n: int, most: float) -> float:
+        """The largest error in ulp over n powers between 2^-most and 2^most."""
+        at = (ctypes.c_float * 2)()
+        self._library.worst_power.restype = ctypes.c_double
+        worst = self._library.worst_power(1, ctypes.c_uint64(n), ctypes.c_double(most), at)
+        print(f"{at[0].hex()} to the power of {at[1].hex()}: {worst:.3f} ulp")
+        return float(worst)
+
     def __call__(self, name: str, x: npt.ArrayLike) -> FloatArray:
         y = np.array(x, np.float32)
         self._library.apply(name.encode(), ctypes.c_void_p(y.ctypes.data), y.size)
@@ -187,6 +195,37 @@ def test_max_and_min_give_nan_where_one_argument_is_nan(mathematics: Mathematics
         smaller = mathematics.two("smaller", ctypes.c_float, a, b)
 
         np.testing.assert_equal([larger, smaller], [np.maximum(a, b), np.minimum(a, b)])
+
+
+@pytest.mark.parametrize(("most", "stated"), [(10.0, 1.45), (128.0, 7.0)])
+def test_errors_of_powers_are_at_most_the_stated_ones(
+    mathematics: Mathematics, most: float, stated: float
+) -> None:
+    assert mathematics.worst_power(3_000_000, most) <= stated
+
+
+def test_powers_of_special_values_are_those_of_c(mathematics: Mathematics) -> None:
+    sizes = (0.0, 1e-42, 1e-30, 0.5, 1.0, 2.0, 2.5, 3.0, 8388609.0, 16777216.0, 3.4e38, np.inf)
+    for pair in itertools.product([*sizes, *(-size for size in sizes), np.nan], repeat=2):
+        x, y = (float(np.float32(number)) for number in pair)
+        found = mathematics.two("power", ctypes.c_float, x, y)
+        expected = mathematics.two("exact_power", ctypes.c_double, x, y)
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = float(np.float32(expected))
+
+        if not np.isfinite(rounded) or rounded == 0:
+            np.testing.assert_equal(found, rounded)
+        else:
+            assert found == pytest.approx(expected, rel=7 * 2.0**-23, abs=2.0**-149)
+
+
+def test_whole_powers_are_products(mathematics: Mathematics) -> None:
+    for x, n in itertools.product([0.0, 0.3, -1.7, 3.0, np.inf, np.nan], range(-15, 16)):
+        with np.errstate(all="ignore"):
+            expected = np.power(np.float64(np.float32(x)), float(n))
+        found = mathematics.two("whole_power", ctypes.c_float, x, n)
+
+        np.testing.assert_allclose(found, np.float32(expected), rtol=6 * 2.0**-23)
 
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -18,6 +18,7 @@ from tests.native_builds import compiler_or_skip
 
 DATA = Path(__file__).parents[4] / "data"
 MACHINES = [machine for machine in EMULATED if not machine.target.is_linux]
+SAME_BITS = "-DEDGEFOLD_SAME_BITS"
 N_ROWS = {"cortex-m0plus": 12, "riscv32": 12}
 """Rows of each series; software floats take forty times as long."""
 
@@ -33,15 +34,17 @@ def series(
 ) -> list[list[RecordedRow]]:
     """Rows of two series with the answers of the engine here."""
     compiler_or_skip()
-    library = host_library(native, tmp_path_factory.mktemp("host") / "library")
+    library = host_library(native, tmp_path_factory.mktemp("host") / "library", SAME_BITS)
     names = ("air_temperature_hourly", "sea_surface_monthly")
     return [recorded(library, rows_of(DATA / f"{name}.csv", 120)) for name in names]
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("flags", [(), (SAME_BITS,)], ids=["default", "same bits"])
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
 def test_a_replay_on_an_emulated_board_decides_as_this_machine(
     machine: FirmwareMachine,
+    flags: tuple[str, ...],
     native: NativeSource,
     series: list[list[RecordedRow]],
     tmp_path: Path,
@@ -49,13 +52,14 @@ def test_a_replay_on_an_emulated_board_decides_as_this_machine(
     require(machine.target.compiler, machine.emulator[0])
     rows = [one[: N_ROWS.get(machine.target.name, len(one))] for one in series]
     sources = sensor_replay_sources(native, machine, rows)
-    code, printed = emulated(machine, linked(machine, sources, tmp_path))
+    code, printed = emulated(machine, linked(machine, sources, tmp_path, *flags))
     assert code == 0, printed
     assert printed.splitlines()[-1] == "PASS: 0 decisions differ"
     found = re.search(COMPARED, printed, re.MULTILINE)
     assert found is not None and int(found[1]) > 0
-    # float32 sums in another order, in the first rows, where the model adapts fast
-    assert int(found[2]) < 0.05 * 1e9
+    # By default float32 sums have another order, which shows while the model adapts fast. The same
+    # bits in float32 leave the C library's exp and log in double, off by one place in 1e16.
+    assert int(found[2]) < (1 if flags else 0.05 * 1e9)
     counts = {name: int(mean) for name, mean, _, _ in re.findall(INSTRUCTIONS, printed)}
     assert counts["rows"] > 100_000
     sizes = {name: int(n) for name, n in re.findall(r"^(\w+): (\d+) bytes", printed, re.MULTILINE)}

@@ -19,12 +19,12 @@ def require(*programs: str) -> None:
         pytest.skip(f"{' and '.join(missing)} not installed: apt-get install, as .ci/run does")
 
 
-def linked(machine: FirmwareMachine, sources: Mapping[str, str], folder: Path) -> Path:
+def linked(machine: FirmwareMachine, sources: Mapping[str, str], folder: Path, *flags: str) -> Path:
     """Write the sources into the folder and link them without a warning."""
     for name, text in sources.items():
         (folder / name).write_text(text)
     program = folder / "firmware.elf"
-    command = [*machine.compile_command(sources, program.name), "-Werror"]
+    command = [*machine.compile_command(sources, program.name), "-Werror", *flags]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return program
