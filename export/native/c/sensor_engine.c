@@ -37,17 +37,25 @@ static void edgefold_season_search_release(struct edgefold_season_search *self)
     (void)self; /* the block belongs to no one */
 }
 
-void ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms)
+/* Whether a number may be the share of sound rows that are alarms; NaN may not. */
+static int is_rate(double false_alarms)
 {
+    return false_alarms > 0.0 && false_alarms <= 0.1;
+}
+
+enum edgefold_status ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms)
+{
+    const double rate = is_rate(false_alarms) ? false_alarms : 1e-4;
     ${stream}_init(&sensor->model);
     edgefold_row_slots_begin_fields(&sensor->slots);
     edgefold_sensor_scores_begin_fields(&sensor->scores);
     edgefold_ahead_counts_begin_fields(&sensor->counts);
     edgefold_row_slots_begin(&sensor->slots, ${NAME}_LONGEST_SEASON);
-    edgefold_sensor_scores_begin(&sensor->scores, false_alarms, $at_low, $at_middle, $at_high);
+    edgefold_sensor_scores_begin(&sensor->scores, rate, $at_low, $at_middle, $at_high);
     own_ring(sensor);
     for (int i = 0; i < ${NAME}_N_KEPT_VALUES; i++) sensor->values[i] = NAN;
     memset(sensor->ahead, 0, sizeof sensor->ahead);
+    return is_rate(false_alarms) ? EDGEFOLD_OK : EDGEFOLD_BAD_VALUE;
 }
 
 /* Keeps the direct forecasts that the model's newest step made. */
@@ -220,6 +228,7 @@ enum edgefold_status ${stream}_load_sensor(
     struct ${stream}_kept *kept = &shared.kept;
     struct edgefold_watch *watch = &sensor->scores.watch;
     const double rate = watch->rate;
+    if (!is_rate(rate)) return EDGEFOLD_BAD_VALUE; /* it was not started */
     ${stream}_start(sensor, rate);
     list_kept(sensor, kept, arrays);
     enum edgefold_status status = ${stream}_load(
@@ -281,5 +290,6 @@ size_t ${stream}_sensor_bytes(void)
 const char *${stream}_name(int word)
 {
     static const char *const names[] = {$names};
+    if (word == -1) return "arithmetic failed";
     return word >= 0 && word < (int)(sizeof names / sizeof *names) ? names[word] : "";
 }

@@ -11,10 +11,10 @@
  *     if (${stream}_push(&sensor, seconds, celsius, 1, &row) == 0 && row.alarm)
  *         use(row.event);
  *
- * Memory:
+ * Memory, where pointers have 32 bits:
  *
- *     struct ${stream}_sensor     for each sensor
- *     ${NAME}_SHARED_BYTES        once: a block for steps, searches and snapshots
+ *     struct ${stream}_sensor     $sensor_bytes bytes for each sensor
+ *     ${NAME}_SHARED_BYTES        $shared_bytes bytes once: for steps, searches and snapshots
  *
  * Seasons have up to ${NAME}_LONGEST_SEASON slots; `edgefold build --longest-season` chooses it.
  */
@@ -74,6 +74,7 @@ struct ${stream}_search {
 #define ${NAME}_SHARED_BYTES \
     (sizeof(struct ${stream}_search) > ${NAME}_ARENA_BYTES ? sizeof(struct ${stream}_search) \
                                                            : ${NAME}_ARENA_BYTES)
+#define ${NAME}_SENSOR_RAM_BYTES (sizeof(struct ${stream}_sensor) + ${NAME}_SHARED_BYTES)
 
 struct ${stream}_sensor {
     struct $stream model;
@@ -85,8 +86,8 @@ struct ${stream}_sensor {
 };
 
 /* Forgets everything. false_alarms: the share of sound rows that may be alarms, above 0 and at most
- * 0.1, such as 1e-4. */
-void ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms);
+ * 0.1, such as 1e-4. Any other number is EDGEFOLD_BAD_VALUE: the sensor starts with 1e-4 then. */
+enum edgefold_status ${stream}_start(struct ${stream}_sensor *sensor, double false_alarms);
 
 /* Scores a row by the forecast made before it, learns it, and decides whether it is an alarm.
  *
@@ -115,7 +116,13 @@ enum edgefold_status ${stream}_save_sensor(
     struct ${stream}_sensor *sensor, edgefold_write *write, void *to);
 
 /* Goes on from a snapshot; the sensor must have been started, and keeps its rate of false alarms.
- * Anything but EDGEFOLD_OK (see ${stream}_load) leaves a sensor that has forgotten everything. */
+ *
+ *     EDGEFOLD_BAD_VALUE         ${stream}_start was not called; nothing was read
+ *     EDGEFOLD_NO_SNAPSHOT       nothing is there, or something else than a snapshot
+ *     EDGEFOLD_BAD_SNAPSHOT      it is damaged
+ *     EDGEFOLD_FOREIGN_SNAPSHOT  it is of another bundle or another longest season
+ *
+ * The last three leave a sensor that has just started. */
 enum edgefold_status ${stream}_load_sensor(
     struct ${stream}_sensor *sensor, edgefold_read *read, void *from);
 #endif
@@ -139,5 +146,6 @@ double ${stream}_coverage(const struct ${stream}_sensor *sensor);
 /* The size of struct ${stream}_sensor, for callers that cannot read this header. */
 size_t ${stream}_sensor_bytes(void);
 
-/* The text of a word, such as "level shift" of an event or "repeated" of a refusal; "" for 0. */
+/* The text of a word, such as "level shift" of an event or "repeated" of a refusal; "" for 0. For
+ * -1 of a push it is "arithmetic failed". */
 const char *${stream}_name(int word);

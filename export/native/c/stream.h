@@ -4,6 +4,11 @@
  * heap, threads or any library but libm. All memory is in the struct below, which the program owns,
  * and in one static block of the .c file in which the steps compute: so several streams of one
  * program take turns.
+@if sensors
+ *
+ * Firmware for a sensor uses the second part of this file, from "Sensors" on: ${stream}_start,
+ * ${stream}_push and what follows. This first part is the model's stream inside of it.
+@end
  *
  * Not for two threads, cores or an interrupt at once: all streams of a model share that block, and
  * calls that meet give wrong answers without an error. Guard the calls with a lock, compile once
@@ -102,7 +107,13 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 #define ${NAME}_ARENA_BYTES $arena_bytes
 @end
 #define ${NAME}_STATE_BYTES $state_bytes /* both sides of the state, rings, cache */
+@if sensors
+/* Of the model's stream and the arena; a sensor takes more, ${NAME}_SENSOR_RAM_BYTES. */
+#define ${NAME}_RAM_BYTES ($struct_bytes + ${NAME}_ARENA_BYTES)
+@end
+@if !sensors
 #define ${NAME}_RAM_BYTES ($struct_bytes + ${NAME}_ARENA_BYTES) /* struct and arena */
+@end
 #define ${NAME}_WEIGHT_BYTES $weight_bytes
 #define ${NAME}_FLASH_BYTES $flash_bytes /* constants: weights, scaling, first values */
 #define ${NAME}_SNAPSHOT_BYTES $snapshot_bytes /* that save writes at most, without extra arrays */
@@ -112,7 +123,7 @@ typedef size_t edgefold_read(void *from, void *bytes, size_t n);
 $memory
  *
  * On top comes the arena, in which one step at a time computes: $arena_bytes bytes.
-@if rings
+@if waits
  * Where snapshots can be loaded it has $load_bytes: it then holds the rings.
 @end
  *

@@ -101,7 +101,8 @@ def engine_bytes(manifest: Manifest) -> tuple[int, int]:
     rules = sum(map(struct_bytes, (RowSlots, SensorScores, AheadCounts)))
     ahead = (len(kind.horizons) + 1) * (1 + len(kind.levels))
     search = 4 * (words["n_waves"] + 2 * words["n_lags"]) + 2 * words["n_ring"]
-    return rules + 4 * (words["n_ring"] + ahead), search
+    engine = rules + 4 * (words["n_ring"] + ahead)
+    return -(-engine // 8) * 8, -(-search // 4) * 4  # structs of doubles, and of floats
 
 
 class EngineText(NamedTuple):
@@ -143,12 +144,15 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     group = struct.group_of["further_shape"]
     values = next(tensor for tensor in struct.manifest.state if tensor.name == "values")
     listed = ", ".join(f'"{word}"' for word in program.words)
+    engine, search = engine_bytes(struct.manifest)
     arrays = filled("season_arrays.c", _wave_words(scratch_words(kind.longest_season)["n_waves"]))
     all_words = {
         **words,
         **scratch_words(kind.longest_season),
         **places,
         "longest": kind.longest_season,
+        "sensor_bytes": struct.n_bytes + engine,
+        "shared_bytes": max(words["load_bytes"], search),
         "n_horizons": len(kind.horizons),
         "horizons": ", ".join(map(str, kind.horizons)),
         "n_levels": len(kind.levels),

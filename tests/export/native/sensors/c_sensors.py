@@ -16,7 +16,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError
 
 N_LEVELS = 7
-NO_SNAPSHOT, BAD_SNAPSHOT, FOREIGN_SNAPSHOT, IO = 6, 7, 8, 9
+BAD_VALUE, NO_SNAPSHOT, BAD_SNAPSHOT, FOREIGN_SNAPSHOT, IO = 1, 6, 7, 8, 9
 """Of `enum edgefold_status`."""
 REFUSED = {
     "the value ": "value too large",
@@ -66,9 +66,10 @@ class CSensor:
 
     Attributes:
         row: What the last push said.
+        started: The status of the last start; None before.
     """
 
-    def __init__(self, library: ctypes.CDLL, rate: float = 1e-4):
+    def __init__(self, library: ctypes.CDLL, rate: float | None = 1e-4):
         self._c = library
         for name in ("pace", "coverage", "newest_time"):
             self._call(name).restype = ctypes.c_double
@@ -77,7 +78,13 @@ class CSensor:
         self._call("name").restype = ctypes.c_char_p
         self._memory = ctypes.create_string_buffer(self._call("sensor_bytes")())
         self.row = CRow()
-        self._call("start")(self._memory, ctypes.c_double(rate))
+        self.started: int | None = None
+        if rate is not None:
+            self.start(rate)
+
+    def start(self, rate: float) -> None:
+        """Start with a rate of false alarms."""
+        self.started = self._call("start")(self._memory, ctypes.c_double(rate))
 
     def _call(self, name: str) -> Any:
         return getattr(self._c, f"edgefold_sensors_{name}")

@@ -25,6 +25,7 @@ from edgefold.runtime.sensors.clock.slot_clock import Leap, Refusal
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.export.native.sensors.c_sensors import (
     BAD_SNAPSHOT,
+    BAD_VALUE,
     IO,
     NO_SNAPSHOT,
     Answer,
@@ -231,6 +232,40 @@ def test_a_load_keeps_the_rate_of_false_alarms(library: ctypes.CDLL) -> None:
     assert isinstance(snapshot, bytes)
     assert careful.load(snapshot) == 0
     require_same(pushed(careful, rows), pushed(CSensor(library, 0.1), rows))
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, 0.100001, 1.0, math.inf, math.nan])
+def test_a_rate_that_no_alarm_can_have_is_refused_and_starts_with_the_default(
+    rate: float, library: ctypes.CDLL
+) -> None:
+    rows = STREAMS["faults"][:400]
+    sensor = CSensor(library, rate)
+    assert sensor.started == BAD_VALUE
+    require_same(pushed(sensor, rows), pushed(CSensor(library), rows))
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.1])
+def test_a_rate_up_to_a_tenth_is_taken(rate: float, library: ctypes.CDLL) -> None:
+    assert CSensor(library, rate).started == 0
+
+
+def test_a_load_into_a_sensor_that_was_not_started_is_refused(library: ctypes.CDLL) -> None:
+    saved = CSensor(library)
+    pushed(saved, STREAMS["faults"][:60])
+    snapshot = saved.save()
+    assert isinstance(snapshot, bytes)
+    sensor = CSensor(library, rate=None)
+    assert sensor.started is None
+    assert sensor.load(snapshot) == BAD_VALUE
+    sensor.start(1e-4)
+    assert sensor.load(snapshot) == 0
+    assert sensor.save() == snapshot
+
+
+def test_every_answer_of_a_push_has_a_text(library: ctypes.CDLL) -> None:
+    sensor = CSensor(library)
+    assert sensor.name(-1) == "arithmetic failed"
+    assert sensor.name(0) == sensor.name(-2) == sensor.name(10_000) == ""
 
 
 def test_a_damaged_snapshot_leaves_a_sensor_that_has_just_started(library: ctypes.CDLL) -> None:

@@ -65,6 +65,8 @@ def test_a_replay_on_an_emulated_board_decides_as_this_machine(
     sizes = {name: int(n) for name, n in re.findall(r"^(\w+): (\d+) bytes", printed, re.MULTILINE)}
     assert sizes["sensor"] + sizes["shared"] + sizes["stack"] < 190_000  # docs/microcontroller.md
     assert sizes["snapshot"] > 100_000
+    stated = re.findall(r"^ \*     .*?(\d+) bytes (?:for each|once)", native.header, re.MULTILINE)
+    assert [sizes["sensor"], sizes["shared"]] == [int(n) for n in stated]
 
 
 @pytest.mark.long
