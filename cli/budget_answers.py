@@ -70,7 +70,7 @@ def sizes_as_c(bundle: Path) -> CSizes | NoCSizes:
         reason, _, change = str(error).partition(". ")
         return NoCSizes(reason, change, is_refused=True)
     arena_bytes = native.loading_bytes  # the C is compiled with snapshots if nothing is said
-    return CSizes(native.struct_bytes + arena_bytes, arena_bytes, native.weight_bytes)
+    return CSizes(native.struct_bytes + arena_bytes, arena_bytes, native.flash_bytes)
 
 
 def run_sweep(args: argparse.Namespace, demand: Demand) -> int:

@@ -77,12 +77,12 @@ class CSizes:
     Attributes:
         ram_bytes: Bytes of RAM of the stream, with the arena.
         arena_bytes: Bytes of the arena of activations.
-        weight_bytes: Bytes of the constants in flash.
+        constant_bytes: Bytes of the constants in flash: weights, first values of the state.
     """
 
     ram_bytes: int
     arena_bytes: int
-    weight_bytes: int
+    constant_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[FirmwarePart, ...]
     low = max((graph["weights_bytes"] for graph in graphs), default=0)
     high = manifest.memory_plan["weights_bytes"]
     if sizes:
-        low = high = sizes.weight_bytes
+        low = high = sizes.constant_bytes
     return (
         FirmwarePart("constants", low, max(low, high)),
         FirmwarePart("code", 0, CODE_BYTES + CODE_BYTES_PER_NODE * n_nodes),

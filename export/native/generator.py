@@ -20,7 +20,7 @@ import onnx
 
 from edgefold.export.native.c_pieces import needed
 from edgefold.export.native.interface.graph_function import GraphFunction
-from edgefold.export.native.interface.interface import arena_sizes, interface_of
+from edgefold.export.native.interface.interface import arena_sizes, flash_bytes, interface_of
 from edgefold.export.native.interface.stream_struct import StreamStruct
 from edgefold.export.native.licence import LICENCE, WEIGHTS_LICENCE
 from edgefold.export.native.program.arena import ArenaPlan, planned
@@ -58,7 +58,8 @@ class NativeSource:
         struct_bytes: Bytes of the struct, one for each stream.
         arena_bytes: Bytes of the arena, a static array in which one graph at a time computes.
         loading_bytes: Bytes of the arena if snapshots can be loaded; then it must hold the rings.
-        weight_bytes: Bytes of the constants.
+        weight_bytes: Bytes of the weights.
+        flash_bytes: Bytes of all constants: weights, scaling, first values of the state.
     """
 
     name: str
@@ -70,6 +71,7 @@ class NativeSource:
     arena_bytes: int
     loading_bytes: int
     weight_bytes: int
+    flash_bytes: int
 
     @property
     def files(self) -> dict[str, str]:
@@ -116,6 +118,7 @@ def generate(bundle: Path, name: str | None = None) -> NativeSource:
         arena,
         max(loading, search),
         constants.n_bytes,
+        flash_bytes(manifest, constants.n_bytes),
     )
 
 

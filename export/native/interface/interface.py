@@ -155,6 +155,13 @@ def arena_sizes(struct: StreamStruct, functions: Sequence[GraphFunction]) -> tup
     return arena, max(arena, *(end for _, end in ring_places(struct).values()), 0)
 
 
+def flash_bytes(m: Manifest, weight_bytes: int) -> int:
+    """Return the bytes of all constants of a bundle: weights, scaling, the state's first values."""
+    tables = sum(16 * len(s.shift) for s in (m.scaling_x, m.scaling_y) if not s.is_identity)
+    stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
+    return weight_bytes + tables + sum(place.n_bytes for place in stored)
+
+
 def _sizes(
     struct: StreamStruct, functions: Sequence[GraphFunction], weight_bytes: int
 ) -> dict[str, object]:
@@ -162,8 +169,6 @@ def _sizes(
     m = struct.manifest
     members = (*struct.state.values(), *struct.rows.values(), *struct.cache.values())
     arena, load = arena_sizes(struct, functions)
-    tables = sum(16 * len(s.shift) for s in (m.scaling_x, m.scaling_y) if not s.is_identity)
-    stored = {t.initial for t in m.state if isinstance(t.initial, WeightPlace)}
     return {
         "arena_bytes": arena,
         "waits": bool(ring_places(struct)),
@@ -172,5 +177,5 @@ def _sizes(
         "struct_bytes": struct.n_bytes,
         "snapshot_bytes": snapshot_bytes(m),
         "weight_bytes": weight_bytes,
-        "flash_bytes": weight_bytes + tables + sum(place.n_bytes for place in stored),
+        "flash_bytes": flash_bytes(m, weight_bytes),
     }

@@ -80,14 +80,14 @@ def library_of(
         raise ExportError(f"{name} is too long for a library; choose a shorter --name.")
     version = version_words()
     ram_bytes = native.struct_bytes + native.loading_bytes
-    kib = {"ram_kib": ram_bytes, "flash_kib": native.weight_bytes}
+    kib = {"ram_kib": ram_bytes, "flash_kib": native.flash_bytes}
     title = _plain(str(manifest.model.get("name", native.name)))
     words = {
         "library": name,
         "NAME": name.upper(),
         "version": f"{version['major']}.{version['minor']}.{version['patch']}",
         "sentence": f"The streaming model {title} as C, which learns row by row",
-        "paragraph": f"It takes {ram_bytes:,} bytes of RAM, {native.weight_bytes:,} bytes of "
+        "paragraph": f"It takes {ram_bytes:,} bytes of RAM, {native.flash_bytes:,} bytes of "
         "constants, and no heap.",
         "flags": " ".join((*FLAGS[1:], *LEVELS["gcc"])),
         "flags_json": json.dumps([*FLAGS[1:], *LEVELS["gcc"]]),
@@ -117,7 +117,11 @@ def _example_words(manifest: Manifest, name: str) -> dict[str, object]:
         "x": "x" if n_x else "NULL",
         "y": "y" if n_y else "NULL",
         "first": first,
-        "shown": "row.mean" if is_sensor else f"stream.prediction_{first}[0]",
+        "n_rows": 128 if is_sensor else 48,
+        "stack_bytes": 6144 if is_sensor else 4096,
+        "snapshots_kb": 20 if is_sensor else 8,
+        "what_it_does": "Predicts each row, then learns it, and prints the prediction"
+        + (" and alarms." if is_sensor else "."),
         "init": f"{name}_start(&stream, 1e-4)" if is_sensor else init,
     }
 

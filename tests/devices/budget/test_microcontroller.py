@@ -79,7 +79,7 @@ def test_ram_is_the_plan_of_the_state_and_at_most_its_activations_and_the_stack(
 def test_with_the_sizes_of_the_c_only_the_stack_is_uncertain(
     manifest: Manifest, part: Microcontroller, limit: int, verdict: str
 ) -> None:
-    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000)
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, constant_bytes=100_000)
     budget = judge_microcontroller(manifest, part, Demand(memory_bytes=limit), sizes)
     assert [check.verdict for check in budget.checks] == [FITS, verdict]
     assert (budget.checks[1].change == "") == (verdict == FITS)
@@ -88,13 +88,13 @@ def test_with_the_sizes_of_the_c_only_the_stack_is_uncertain(
 def test_several_streams_of_one_firmware_share_the_arena(
     manifest: Manifest, part: Microcontroller
 ) -> None:
-    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000)
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, constant_bytes=100_000)
     budget = judge_microcontroller(manifest, part, Demand(processes=3), sizes)
     assert budget.ram_bytes == 3 * 50_000 + 10_000 + STACK_BYTES
 
 
 def test_too_many_constants_do_not_fit_the_flash(manifest: Manifest) -> None:
-    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=1_100_000)
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, constant_bytes=1_100_000)
     budget = judge_microcontroller(manifest, load_microcontroller("nrf52840"), Demand(), sizes)
     assert budget.checks[0].verdict == MISFIT and "more flash" in budget.checks[0].change
 
@@ -107,7 +107,7 @@ def test_constants_that_do_not_fit_may_be_exported_narrower(
     manifest: Manifest, part: Microcontroller, precision: str, narrower: list[str]
 ) -> None:
     manifest = dataclasses.replace(manifest, precision={"name": precision})
-    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, weight_bytes=100_000_000)
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, constant_bytes=100_000_000)
     change = judge_microcontroller(manifest, part, Demand(), sizes).checks[0].change
     assert [name for name in ("float32", "float16", "int8") if name in change] == narrower
 

@@ -2,12 +2,13 @@
 static struct <<library>>_sensor stream; /* static: it is too large for many a stack */
 static struct <<library>>_row row;
 
-/* Takes row n of a sensor that sends one each hour; a made-up wave stands in for its values. What was
- * forecast of it, and whether it is an alarm, is in `row`, if the result is 0. */
+/* Takes row n of a sensor that sends one each hour; a made-up wave stands in for its values, of which
+ * row 100 is wrong. What was forecast of it, and whether it is an alarm, is in `row`, if the result
+ * is 0. */
 static int turn(unsigned n)
 {
     const unsigned hour = n % 24;
-    const double celsius = 20.0 + (hour < 12 ? hour : 24 - hour);
+    const double celsius = n == 100 ? 60.0 : 20.0 + (hour < 12 ? hour : 24 - hour);
     return <<library>>_push(&stream, 3600.0 * n, celsius, 0, &row);
 }
 @end

@@ -49,7 +49,7 @@ def stubbed_library(manifest: Manifest, more: Mapping[str, str] | None = None) -
     """A library whose C is quick to write: the graphs' functions do nothing."""
     files = stubbed_files(manifest)
     header, source = files[f"edgefold_{NAME}.h"], files[f"edgefold_{NAME}.c"]
-    native = NativeSource(NAME, header, source, "\n", {}, 1000, 64, 64, 2000)
+    native = NativeSource(NAME, header, source, "\n", {}, 1000, 64, 64, 2000, 2500)
     return library_of(manifest, native, more)
 
 

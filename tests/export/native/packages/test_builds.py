@@ -14,6 +14,7 @@ import pytest
 
 from edgefold.export.native.generator import generate
 from edgefold.export.native.packages.layout import CLibrary, library_of, package_files
+from edgefold.export.shorter_seasons import shorten_seasons
 from edgefold.runtime import load_manifest
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.export.native.c_streams import compiler
@@ -35,6 +36,52 @@ def library() -> CLibrary:
 def lines(printed: str) -> list[int]:
     """The numbers of the rows that an example printed."""
     return [int(row) for row in ROWS.findall(printed)]
+
+
+@pytest.fixture(scope="module")
+def sensors(tmp_path_factory: pytest.TempPathFactory) -> tuple[CLibrary, Path]:
+    """The library of the model of sensors, and a folder with its objects."""
+    folder = tmp_path_factory.mktemp("sensors")
+    shorten_seasons(shipped_bundle(), 24, folder / "bundle")
+    native = generate(folder / "bundle", "sensors")
+    write(native.files, folder)
+    sources = sorted(name for name in native.files if name.endswith(".c"))
+    run(compiler("gcc"), "-O1", "-c", *sources, folder=folder)
+    return library_of(load_manifest(folder / "bundle"), native), folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("arduino", "examples/{}/{}.ino"),
+        ("cmake", "example/main.c"),
+        ("esp-idf", "examples/{}/main/main.c"),
+        ("zephyr", "samples/{}/src/main.c"),
+    ],
+)
+def test_the_example_of_a_sensor_says_when_there_is_no_forecast_and_prints_the_alarm(
+    kind: str, place: str, sensors: tuple[CLibrary, Path], tmp_path: Path
+) -> None:
+    library, objects = sensors
+    main = package_files(kind, library)[place.format(library.name, library.name)]
+    suffix = "c"
+    if kind == "arduino":
+        main += "\nint main()\n{\n    setup();\n    for (int i = 0; i < 128; i++) loop();\n}\n"
+        suffix = "cpp"
+    (tmp_path / f"main.{suffix}").write_text(main)
+    run(
+        *(compiler("g++" if kind == "arduino" else "gcc"), "-Wall", "-Wextra", "-Werror"),
+        *(f"-I{STUBS / kind}", f"-I{objects}", "-DN_SECONDS=128", f"main.{suffix}"),
+        *(*sorted(objects.glob("*.o")), "-lm", "-o", "example"),
+        folder=tmp_path,
+    )
+    printed = run(tmp_path / "example").splitlines()
+    assert len(printed) == 128
+    assert all(line.endswith(" no forecast yet") for line in printed[:11])
+    assert all(re.fullmatch(r"\d+ mean -?\d+\.\d{3}(, ALARM: .*)?", row) for row in printed[11:])
+    (alarm,) = (line for line in printed if "ALARM" in line)
+    assert re.fullmatch(r"100 mean 2\d\.\d{3}, ALARM: value", alarm)
 
 
 @pytest.mark.long

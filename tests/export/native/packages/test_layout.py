@@ -87,7 +87,7 @@ def test_a_models_name_breaks_no_manifest() -> None:
 def test_a_name_that_is_too_long_for_a_library_is_refused(tiny_bundle: Path) -> None:
     from edgefold.export.native.generator import NativeSource
 
-    native = NativeSource("n" * 60, "", "", "", {}, 0, 0, 0, 0)
+    native = NativeSource("n" * 60, "", "", "", {}, 0, 0, 0, 0, 0)
     with pytest.raises(ExportError, match="shorter --name"):
         library_of(load_manifest(tiny_bundle), native)
 

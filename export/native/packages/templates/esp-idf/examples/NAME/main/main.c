@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predicts a row each second, then learns it, and prints the prediction. */
+ * <<what_it_does>> */
 #include <stdio.h>
 
 #include "freertos/FreeRTOS.h"
@@ -14,11 +14,22 @@ void app_main(void)
     <<init>>;
     for (unsigned n = 0;; n++) {
         const int status = turn(n);
+@if sensor
+        if (status != 0)
+            printf("%u was refused: %s\n", n, <<library>>_name(status));
+        else if (!row.is_known)
+            printf("%u no forecast yet\n", n);
+        else
+            printf("%u mean %.3f%s%s\n", n, row.mean, row.alarm ? ", ALARM: " : "",
+                   row.alarm ? <<library>>_name(row.event) : "");
+@end
+@if !sensor
         if (status == EDGEFOLD_OK) {
-            printf("%u <<first>> %.3f\n", n, (double)<<shown>>);
+            printf("%u <<first>> %.3f\n", n, (double)stream.prediction_<<first>>[0]);
         } else {
             printf("%u was refused, status %d\n", n, status);
         }
+@end
         vTaskDelay(pdMS_TO_TICKS(1000));
     }
 }
