@@ -18,7 +18,7 @@ enum { UPDATE_BYTES = 3, NEW_BYTES = 7 }; /* "r+b" and "w+b" */
 #define N_ROWS 500 /* until the program ends */
 #endif
 
-static unsigned char flash[2 * BOARD_SLOT_BYTES];
+static unsigned char flash[2 * N_SENSORS * BOARD_SLOT_BYTES];
 static uintptr_t file;
 
 static uintptr_t open_flash(uintptr_t mode)

@@ -9,6 +9,7 @@
 
 #define ROWS_BETWEEN_SAVES 60
 #define FALSE_ALARMS 1e-4 /* one in 10,000 sound rows */
+#define PLACE 0           /* of the sensor in the flash, below N_SENSORS of board.h */
 
 static struct edgefold_sensors_sensor sensor; /* static: it is too large for a stack */
 static struct edgefold_sensors_row row;
@@ -57,7 +58,7 @@ static void take_row(double time, double value)
         print_row(time, value);
     } else {
         board_print("refused:");
-        board_print(refusal > 0 ? edgefold_sensors_name(refusal) : "the arithmetic failed");
+        board_print(edgefold_sensors_name(refusal));
     }
 }
 
@@ -66,10 +67,10 @@ int main(void)
     double time, value;
     board_begin();
     edgefold_sensors_start(&sensor, FALSE_ALARMS);
-    print_start(storage_load(&sensor));
+    print_start(storage_load(PLACE, &sensor));
     for (long n = 1; board_wait_for_row(edgefold_sensors_newest_time(&sensor), &time, &value); n++) {
         take_row(time, value);
-        if (n % ROWS_BETWEEN_SAVES == 0 && storage_save(&sensor) != EDGEFOLD_OK) {
+        if (n % ROWS_BETWEEN_SAVES == 0 && storage_save(PLACE, &sensor) != EDGEFOLD_OK) {
             board_print("the snapshot was not written; the one before is kept");
         }
     }

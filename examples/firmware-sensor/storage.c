@@ -1,11 +1,13 @@
-/* Two slots of flash take turns, so that a power cut while one is written leaves the other.
+/* Each sensor has two slots of flash, which take turns, so that a power cut while one is written
+   leaves the other.
 
        slot:  header page | snapshot ............ | free
               written last, when the snapshot lies in the flash and was read back
 
-   The header has a number that rises with each save, the length of the snapshot, its CRC, and a CRC
-   of itself. A slot is sound if both CRCs are right; what a cut has left half erased or half written
-   is not. The newest sound slot is never written over. */
+   The header has the sensor's place, a number that rises with each save, the length of the
+   snapshot, its CRC, and a CRC of itself. A slot is sound if it is of this sensor and both CRCs are
+   right; what a cut has left half erased or half written is not. The newest sound slot is never
+   written over. The sector of the header is erased first, and the others when they are reached. */
 #include "storage.h"
 
 #include <string.h>
@@ -13,20 +15,19 @@
 #include "board.h"
 
 struct header {
-    uint32_t magic, number, n_bytes, crc, own_crc;
+    uint32_t magic, place, number, n_bytes, crc, own_crc;
 };
 
 enum {
-    MAGIC = 0x45465331,
-    N_SLOTS = 2,
-    NO_SLOT = N_SLOTS,
+    MAGIC = 0x45465332,
+    N_SLOTS = 2, /* of each sensor */
     ROOM_BYTES = BOARD_SLOT_BYTES - BOARD_PAGE_BYTES
 };
 
 typedef char a_slot_holds_a_snapshot[EDGEFOLD_SENSORS_SENSOR_SNAPSHOT_BYTES <= ROOM_BYTES ? 1 : -1];
 
 struct writer {
-    size_t slot, n_bytes;
+    size_t start, n_bytes; /* of the slot in the flash; that were written */
     uint32_t crc;
     unsigned char page[BOARD_PAGE_BYTES];
 };
@@ -36,8 +37,10 @@ struct reader {
     size_t left;
 };
 
-static size_t newest_slot = NO_SLOT; /* the newest sound one */
-static uint32_t newest_number;
+static struct {
+    size_t next;     /* the slot that the next save takes: not the newest sound one */
+    uint32_t number; /* of the newest snapshot */
+} turns[N_SENSORS];
 
 /* CRC-32 of IEEE 802.3, bit by bit: no table. Begin with 0. */
 static uint32_t crc_of(uint32_t crc, const void *bytes, size_t n)
@@ -53,18 +56,19 @@ static uint32_t crc_of(uint32_t crc, const void *bytes, size_t n)
     return ~crc;
 }
 
-static const unsigned char *slot_at(size_t slot)
+static size_t start_of(size_t place, size_t slot)
 {
-    return board_flash() + slot * BOARD_SLOT_BYTES;
+    return (place * N_SLOTS + slot) * BOARD_SLOT_BYTES;
 }
 
-/* Reads a slot's header; whether the slot is sound. */
-static int read_header(size_t slot, struct header *header)
+/* Reads the header of the slot that begins at `start`; whether the slot is sound. */
+static int read_header(size_t place, size_t start, struct header *header)
 {
-    memcpy(header, slot_at(slot), sizeof *header);
-    return header->magic == MAGIC && header->n_bytes <= ROOM_BYTES &&
+    const unsigned char *slot = board_flash() + start;
+    memcpy(header, slot, sizeof *header);
+    return header->magic == MAGIC && header->place == place && header->n_bytes <= ROOM_BYTES &&
            header->own_crc == crc_of(0, header, offsetof(struct header, own_crc)) &&
-           header->crc == crc_of(0, slot_at(slot) + BOARD_PAGE_BYTES, header->n_bytes);
+           header->crc == crc_of(0, slot + BOARD_PAGE_BYTES, header->n_bytes);
 }
 
 /* Programs a page and reads it back; 0 if the flash holds something else. */
@@ -74,12 +78,16 @@ static int program(size_t offset, const unsigned char *page)
     return memcmp(board_flash() + offset, page, BOARD_PAGE_BYTES) == 0;
 }
 
-/* Programs the page that was filled last. */
+/* Programs the page that was filled last, behind the header's; erases its sector if it is the first
+   page there. */
 static int program_last(const struct writer *writer)
 {
     const size_t n_before = (writer->n_bytes - 1) / BOARD_PAGE_BYTES;
-    return program(writer->slot * BOARD_SLOT_BYTES + (1 + n_before) * BOARD_PAGE_BYTES,
-                   writer->page);
+    const size_t offset = writer->start + (1 + n_before) * BOARD_PAGE_BYTES;
+    if (offset % BOARD_SECTOR_BYTES == 0) {
+        board_flash_erase(offset);
+    }
+    return program(offset, writer->page);
 }
 
 /* Called by edgefold_sensors_save_sensor, with some bytes at a time. Fewer than n are EDGEFOLD_IO. */
@@ -109,16 +117,17 @@ static size_t read_some(void *from, void *bytes, size_t n)
     return n;
 }
 
-enum edgefold_status storage_save(struct edgefold_sensors_sensor *sensor)
+enum edgefold_status storage_save(size_t place, struct edgefold_sensors_sensor *sensor)
 {
     static struct writer writer;
-    struct header header = {MAGIC, newest_number + 1, 0, 0, 0};
-    writer.slot = newest_slot == 0 ? 1 : 0;
+    if (place >= N_SENSORS) {
+        return EDGEFOLD_TOO_MANY;
+    }
+    struct header header = {MAGIC, (uint32_t)place, turns[place].number + 1, 0, 0, 0};
+    writer.start = start_of(place, turns[place].next);
     writer.n_bytes = 0;
     writer.crc = 0;
-    for (size_t at = 0; at < BOARD_SLOT_BYTES; at += BOARD_SECTOR_BYTES) {
-        board_flash_erase(writer.slot * BOARD_SLOT_BYTES + at);
-    }
+    board_flash_erase(writer.start);
     const enum edgefold_status status = edgefold_sensors_save_sensor(sensor, write_some, &writer);
     if (status != EDGEFOLD_OK) {
         return status;
@@ -131,29 +140,33 @@ enum edgefold_status storage_save(struct edgefold_sensors_sensor *sensor)
     header.own_crc = crc_of(0, &header, offsetof(struct header, own_crc));
     memset(writer.page, 0xFF, sizeof writer.page);
     memcpy(writer.page, &header, sizeof header);
-    if (!program(writer.slot * BOARD_SLOT_BYTES, writer.page)) {
+    if (!program(writer.start, writer.page)) {
         return EDGEFOLD_IO;
     }
-    newest_slot = writer.slot;
-    newest_number = header.number;
+    turns[place].next = 1 - turns[place].next;
+    turns[place].number = header.number;
     return EDGEFOLD_OK;
 }
 
-enum edgefold_status storage_load(struct edgefold_sensors_sensor *sensor)
+enum edgefold_status storage_load(size_t place, struct edgefold_sensors_sensor *sensor)
 {
     struct header headers[N_SLOTS];
     int are_sound[N_SLOTS];
+    if (place >= N_SENSORS) {
+        return EDGEFOLD_TOO_MANY;
+    }
     for (size_t slot = 0; slot < N_SLOTS; slot++) {
-        are_sound[slot] = read_header(slot, &headers[slot]);
+        are_sound[slot] = read_header(place, start_of(place, slot), &headers[slot]);
     }
     const size_t later = are_sound[1] && (!are_sound[0] || headers[1].number > headers[0].number);
     for (size_t i = 0; i < N_SLOTS; i++) {
         const size_t slot = i == 0 ? later : 1 - later;
-        struct reader reader = {slot_at(slot) + BOARD_PAGE_BYTES, headers[slot].n_bytes};
+        const unsigned char *from = board_flash() + start_of(place, slot) + BOARD_PAGE_BYTES;
+        struct reader reader = {from, headers[slot].n_bytes};
         if (are_sound[slot] &&
             edgefold_sensors_load_sensor(sensor, read_some, &reader) == EDGEFOLD_OK) {
-            newest_slot = slot;
-            newest_number = headers[slot].number;
+            turns[place].next = 1 - slot;
+            turns[place].number = headers[slot].number;
             return EDGEFOLD_OK;
         }
     }
