@@ -12,8 +12,9 @@ whole bundle would read. `usual`, the mean of the last 24 seasons at the present
 up to a longest season of 58 slots. Beyond, it is the mean of the seasons that R holds, 8 at least.
 
 The golden stream stays as it is: its season is a day of hours, so that its predictions hold where
-the longest season is as long. A recording on this machine would give the same model another hash on
-each machine, although C and snapshots are known by that hash.
+the longest season is as long, 24 slots at least (`LEAST_LONGEST`). A recording on this machine
+would give the same model another hash on each machine, although C and snapshots are known by that
+hash.
 """
 
 from __future__ import annotations
@@ -37,11 +38,9 @@ from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.checking.golden import Golden
 from edgefold.runtime.errors import BundleError, ExportError
 from edgefold.runtime.hashing import sha256_of
-from edgefold.runtime.predictions.sensor_forecast import SensorForecast
+from edgefold.runtime.predictions.sensor_forecast import LEAST_LONGEST, SensorForecast
 from edgefold.runtime.sensors.shipped_bundle import word_of
 
-LEAST = 24
-"""The least longest season of a bundle in slots, which is the season of the golden stream."""
 VALUES, SEASON, Z_SEASON = "values", "experts_season", "features_z_season"
 RECENT, FARTHEST = 33, 48
 """Number of last values that a forecast reads, and the largest number of slots that it looks ahead
@@ -92,10 +91,10 @@ def shorten_seasons(bundle: Path, longest: int, out: Path) -> None:
     """
     manifest = load_manifest(bundle)
     old = _lengths_of(manifest)
-    if not LEAST <= longest <= old.longest:
+    if not LEAST_LONGEST <= longest <= old.longest:
         raise ExportError(
-            f"the longest season is to be {longest} slots; {word_of(str(bundle))} can be written "
-            f"for {LEAST} to {old.longest}."
+            f"the longest season is to be {longest} slots (--longest-season); "
+            f"{word_of(str(bundle))} can be written for {LEAST_LONGEST} to {old.longest}."
         )
     new = old.for_seasons(longest)
     (graph,) = manifest.graphs.values()
@@ -126,7 +125,7 @@ def _lengths_of(manifest: Manifest) -> RingLengths:
     lengths = RingLengths(manifest.prediction.longest_season, shapes[VALUES][-1])
     whole = {shapes[SEASON][-1], shapes[Z_SEASON][-1], lengths.longest}
     seasons = Golden.load(manifest).x[..., 2]
-    if len(whole) != 1 or seasons.max() > LEAST:
+    if len(whole) != 1 or seasons.max() > LEAST_LONGEST:
         raise ExportError(
             f"{manifest.path} cannot be written for shorter seasons: its rings or its golden "
             "stream are not as this version of Edgefold exports them. Export it again."

@@ -42,7 +42,7 @@ EXAMPLES = (
     "edgefold budget bundles/sensor --device rp2350 --memory 64KiB",
     "edgefold budget sensors --device raspberry-pi-4 --rate 1 --flash 32GB \\\n"
     "      --every 1000 --fail-if 'flash_years < 5'",
-    "edgefold budget sensors --longest-season 24 --device rp2350 --memory 96KiB",
+    "edgefold budget sensors --longest-season 24 --device rp2350 --memory 100KiB",
     "edgefold budget --sweep bundles/* --rate 10 --plot sweep.png",
 )
 
@@ -161,13 +161,13 @@ def run(args: argparse.Namespace) -> int:
         args.usage_error("give one BUNDLE and --device NAME (see --list), or --sweep")
     profile, bundle = load_profile(args.device), args.bundles[0]
     if args.longest_season is None:
-        return _judge(args, bundle, bundle, profile)
+        return _judge(args, bundle, named(bundle, None), profile)
     with with_shorter_seasons(bundle, args.longest_season) as shorter:
-        return _judge(args, shorter, Path(named(bundle, args.longest_season)), profile)
+        return _judge(args, shorter, named(bundle, args.longest_season), profile)
 
 
 def _judge(
-    args: argparse.Namespace, bundle: Path, shown: Path, profile: Board | Microcontroller
+    args: argparse.Namespace, bundle: Path, shown: str, profile: Board | Microcontroller
 ) -> int:
     """Judge a bundle, which the answer calls `shown`, on a board; return the exit code."""
     from edgefold.cli.budget_answers import depends_on_c, sizes_as_c
@@ -175,16 +175,17 @@ def _judge(
     from edgefold.devices.budget.budget import judge
     from edgefold.runtime.bundle.manifest_file import load_manifest
 
-    manifest = replace(load_manifest(bundle), path=shown)
+    manifest = load_manifest(bundle)
     demand = demand_of(args)
     as_c = depends_on_c(manifest, profile, demand)
     sizes = sizes_as_c(bundle) if as_c else None
     if isinstance(profile, Microcontroller):
         if args.flash or args.fail_if:
             args.usage_error("--flash and --fail-if are for boards that run `edgefold run`")
-        return _answer(args, judge(manifest, profile, demand, sizes))
+        return _answer(args, replace(judge(manifest, profile, demand, sizes), bundle=shown))
     flash = flash_budget(args, manifest)
-    return _answer(args, replace(judge(manifest, profile, demand, sizes), flash=flash))
+    budget = judge(manifest, profile, demand, sizes)
+    return _answer(args, replace(budget, bundle=shown, flash=flash))
 
 
 def _answer(args: argparse.Namespace, budget: Budget | MicrocontrollerBudget) -> int:

@@ -345,17 +345,18 @@ def _build_files(args: argparse.Namespace, compiler: Compiler) -> int:
     require_own(args.out, headers)
     print(text.title(args.title, compiler))
     say(f"compiling with {compiler.title} …")
+    is_firmware = bool(compiler.target and not compiler.target.is_linux)
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.program:
             product = compilers.compile_program(files, compiler, folder)
-        elif compiler.target and not compiler.target.is_linux:
+        elif is_firmware:
             product = compilers.compile_archive(files, compiler, folder)
         else:
             product = compilers.compile_library(files, compiler, folder)
         compiled_s = time.monotonic() - start_s
-        print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s))
+        print(text.sizes(files, sizes_of(sorted(folder.glob("*.o"))), compiled_s, is_firmware))
         mode = 0o755 if args.program else 0o644
         write_files(args.out, {product.name: product.read_bytes()}, mode)
     if not args.program:

@@ -9,18 +9,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgefold.cli.options.bundle_options import positive
+from edgefold.runtime.predictions.sensor_forecast import LEAST_LONGEST, LONGEST
 
 
 def add_longest_season(parser: argparse.ArgumentParser, more: str) -> None:
     """Declare --longest-season; `more` ends its help."""
     parser.add_argument(
         "--longest-season",
-        type=positive,
+        type=season_length,
         metavar="N",
-        help="of the bundle sensors: as a bundle for seasons of at most N slots, with less memory "
-        f"and the same forecasts; hourly values take 24 for a day, 168 for a week{more}",
+        help="of the bundle sensors: as a bundle for seasons of at most N slots "
+        f"({LEAST_LONGEST} to {LONGEST}), with less memory and the same forecasts; hourly values "
+        f"take 24 for a day, 168 for a week{more}",
     )
+
+
+def season_length(text: str) -> int:
+    """Read the length in slots of the longest season of a bundle, for argparse."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not LEAST_LONGEST <= number <= LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text[:20]!r} is not a whole number of slots from {LEAST_LONGEST} to {LONGEST}"
+        )
+    return number
 
 
 def named(bundle: str | Path, longest: int | None) -> str:

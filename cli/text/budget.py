@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.text.numbers import format_bytes, format_energy, format_time
 from edgefold.devices.budget.flash import AMPLIFICATION, ENDURANCE_CYCLES
+from edgefold.devices.budget.microcontroller import SEARCH
 from edgefold.runtime.backends.registry import BACKENDS
+from edgefold.runtime.sensors.clock.seasons import LOOK_EVERY
 
 if TYPE_CHECKING:
     from edgefold.devices.budget.budget import Budget
@@ -182,7 +184,13 @@ def _time_lines(budget: Budget | MicrocontrollerBudget) -> list[str]:
     lines.append(f"  {'an arrival':<26}{show_range(budget.arrival)}")
     every = budget.demand.predict_every
     predicts = "predict" if every == 1 else f"1/{every} of a prediction"
-    lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
+    if SEARCH in budget.steps:
+        lines.append(
+            f"  an arrival: a step, and in one row of {LOOK_EVERY} the search; after a gap"
+        )
+        lines.append("  a step more for each missing row")
+    else:
+        lines.append(f"  an arrival: {predicts} (refresh, query of one), then update")
     if budget.arrival.reason:
         lines.append(f"  no upper bound: {budget.arrival.reason}")
     return lines

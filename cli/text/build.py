@@ -17,8 +17,10 @@ from edgefold.export.native.toolchain.targets import machine_flags
 from edgefold.runtime.backends.native.library_store import Library
 from edgefold.runtime.bundle.manifest import Manifest
 
-SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE)_BYTES \(?(\d+)", re.MULTILINE)
+SIZE = re.compile(r"^#define EDGEFOLD_\w+?_(RAM|ARENA|STATE|FLASH)_BYTES \(?(\d+)", re.MULTILINE)
 """Matches sizes in the header, where RAM is a sum, `(212784 + EDGEFOLD_NAME_ARENA_BYTES)`."""
+SENSOR_SIZE = re.compile(r"^ \*     [\w ]+? +(\d+) bytes (for each sensor|once)", re.MULTILINE)
+"""Matches sizes of the engine of sensors in the header, on processors of 32 bits."""
 SIZES = {
     "RAM": "RAM of one stream: state, points, predictions, work space",
     "STATE": "  of which state and cache",
@@ -39,21 +41,35 @@ def shorter_seasons(whole: Manifest, shorter: Manifest) -> str:
         for m in (whole, shorter)
     )
     longest = shorter.model["settings"]["longest"]
+    if before == after:
+        return f"seasons  of at most {longest:,} slots, as without --longest-season"
     return (
         f"seasons  of at most {longest:,} slots: rings of {format_bytes(after)} instead of "
         f"{format_bytes(before)}"
     )
 
 
-def sizes(files: Mapping[str, str], compiled: ElfSizes, seconds: float) -> str:
-    """Return lines on RAM (from the header among `files`), constants, code and compile time."""
+def sizes(
+    files: Mapping[str, str], compiled: ElfSizes, seconds: float, is_firmware: bool = False
+) -> str:
+    """Return lines on RAM (from the header among `files`), constants, code and compile time.
+
+    Firmware for a sensor has the engine around the model's stream, so its sizes are those.
+    """
     header = next(text for name, text in files.items() if name.startswith("edgefold_"))
     # Of two sizes of the arena the first one holds: the C is compiled with snapshots.
     header_sizes = {name: int(n) for name, n in reversed(SIZE.findall(header))}
     header_sizes["RAM"] += header_sizes["ARENA"]
     lines = [f"  {_size(header_sizes[name]):>10}  {what}" for name, what in SIZES.items()]
+    if is_firmware and (engine := dict(map(reversed, SENSOR_SIZE.findall(header)))):
+        own, shared = (_size(int(engine[each])) for each in ("for each sensor", "once"))
+        lines = [
+            f"  {own:>10}  RAM of each sensor",
+            f"  {shared:>10}  RAM that all sensors share; the stack comes on top",
+        ]
     lines += [
-        f"  {_size(compiled.constants):>10}  constants: weights, tables; may stay in flash",
+        f"  {_size(compiled.constants):>10}  constants, may stay in flash: "
+        f"{_size(header_sizes['FLASH'])} of the model, and tables of the code",
         f"  {_size(compiled.code):>10}  code",
         f"  {format_time(seconds):>10}  to compile\n",
     ]

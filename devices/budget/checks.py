@@ -24,7 +24,9 @@ BoardName = Annotated[str, "Name of the board's profile."]
 BoardTitle = Annotated[str, "The board in words."]
 BundleFolder = Annotated[str, "Folder of the bundle."]
 BundlePrecision = Annotated[str, "Element type of refresh and query."]
-StepTimes = Annotated[dict[str, Range], "Time of one call of each graph."]
+StepTimes = Annotated[
+    dict[str, Range], "Time of one call of each graph, and of a sensor's search for seasons."
+]
 ARRIVAL = "Time of an arrival: predict, then learn; of a filter, one step."
 FigureStatuses = Annotated[
     dict[str, Annotated[str, one_of(*STATUSES), "A status."]],

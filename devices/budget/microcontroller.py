@@ -16,8 +16,13 @@ Time, with `clock` and the core's operations a cycle:
     at most   4 cycles * instructions / clock
               instructions = 4.5 flop + 60 nodes with an FPU, 125 flop + 60 nodes without
 
+A sensor's C also searches for seasons, once in 256 rows. Its operations are counted
+(`edgefold.devices.budget.season_search_work`); those in double precision take 125 instructions on a
+core without double. In an emulated Cortex-M4F a search took 59 million instructions with seasons of
+up to 1,440 and 7.6 million with 168 (sensor_firmware); counted are 59 to 75 million and 6.5 to 8.0.
+
 Instructions were counted in emulated Cortex-M4F, M7, M33, a 32-bit RISC-V, and with software floats
-(the same record). How many cycles an instruction takes was measured on no board: 4 is a reserve for
+(native_sizes). How many cycles an instruction takes was measured on no board: 4 is a reserve for
 flash that is slower than the core.
 """
 
@@ -50,7 +55,9 @@ from edgefold.devices.budget.checks import (
     step_times,
 )
 from edgefold.devices.budget.roofline import Range
+from edgefold.devices.budget.season_search_work import search_work
 from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.predictions.sensor_forecast import LEAST_LONGEST, SensorForecast
 from edgefold.runtime.record_fields import Bytes, SchemaVersion
 
 STACK_BYTES = 8192
@@ -61,6 +68,8 @@ INSTRUCTIONS_PER_FLOP = {"none": 125.0, "single": 4.5, "double": 4.5}
 INSTRUCTIONS_PER_NODE = 60
 CYCLES_PER_INSTRUCTION = 4.0
 MOST_FLOPS_PER_CYCLE = 2.0
+SEARCH = "search for seasons"
+"""Names the search among the times of steps."""
 COUNT = "count cycles on the board (DWT CYCCNT, on a Cortex-M0+ SysTick)"
 """Advice how to measure time on a part that has no Python for `edgefold profile`."""
 NARROWER = {
@@ -162,18 +171,24 @@ def judge_microcontroller(
     ram = _ram(manifest, known, demand.processes)
     steps = step_times(manifest, lambda work, _: call_range(work, part))
     arrival = arrival_of(manifest, steps, demand.predict_every)
+    if isinstance(manifest.prediction, SensorForecast):
+        steps[SEARCH] = search_range(manifest.prediction.longest_season, part)
+        arrival = Range(arrival.low_s, (arrival + steps[SEARCH]).high_s, arrival.reason)
     limit = part.ram_bytes.value if demand.memory_bytes is None else demand.memory_bytes
-    exact = "`edgefold budget` where edgefold[train] is installed counts it exactly"
-    smaller = manifest.with_less_room or "train a smaller model (the default one has --preset tiny)"
-    narrower = NARROWER.get(str(manifest.precision["name"]), "")
-    more = f"{narrower}take a part with more flash"
+    exact = "`edgefold budget` where edgefold[build] is installed counts it exactly; "
+    unknown = (exact, exact) if known is None else ("compile it to know its code's size; ", "")
+    more = "take a part with more flash"
+    if not isinstance(manifest.prediction, SensorForecast):
+        more = NARROWER.get(str(manifest.precision["name"]), "") + more
     checks = [
         *c_checks(sizes),
-        _room("flash", flash, part.flash_bytes.value, exact, more),
-        _room("RAM", ram, limit, exact, f"{smaller}, or export with smaller --chunk or --targets"),
+        _room("flash", flash, part.flash_bytes.value, unknown[0], more),
+        _room("RAM", ram, limit, unknown[1], _less_ram(manifest)),
     ]
     if demand.rate_hz is not None:
         change = quicker(manifest, demand, COUNT)
+        if isinstance(manifest.prediction, SensorForecast):
+            change = f"lower the rate, or {COUNT}"
         checks.append(latency_check(arrival, demand.rate_hz, change, COUNT))
     return MicrocontrollerBudget(
         part.name,
@@ -217,6 +232,28 @@ def call_range(work: Mapping[str, Any], part: Microcontroller) -> Range:
     )
 
 
+def search_range(longest_season: int, part: Microcontroller) -> Range:
+    """Return bounds of the time of a search for seasons in all values that are kept."""
+    work = search_work(longest_season)
+    least = call_range({"flop": work.least, "n_nodes": 0}, part)
+    most = call_range({"flop": work.most, "n_nodes": 0}, part)
+    if part.cpu.clock_hz.value is None or most.high_s is None:
+        return most
+    of_double = INSTRUCTIONS_PER_FLOP["double" if part.cpu.fpu == "double" else "none"]
+    cycles = CYCLES_PER_INSTRUCTION * work.double * of_double
+    return Range(least.low_s, most.high_s + cycles / part.cpu.clock_hz.value)
+
+
+def _less_ram(manifest: Manifest) -> str:
+    """Return advice on how a bundle needs less RAM."""
+    if isinstance(manifest.prediction, SensorForecast):
+        shorter = f"shorten the seasons (--longest-season {LEAST_LONGEST}), "
+        is_least = manifest.prediction.longest_season <= LEAST_LONGEST
+        return f"{'' if is_least else shorter}give more RAM (--memory), or take the bundle gp-tiny"
+    smaller = manifest.with_less_room or "train a smaller model (the default one has --preset tiny)"
+    return f"{smaller}, or export with smaller --chunk or --targets"
+
+
 def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[FirmwarePart, ...]:
     graphs = manifest.memory_plan["graphs"].values()
     n_nodes = sum(graph.get("work", {}).get("n_nodes", 0) for graph in graphs)
@@ -233,23 +270,27 @@ def _flash(manifest: Manifest, sizes: CSizes | None) -> tuple[FirmwarePart, ...]
 
 def _ram(manifest: Manifest, sizes: CSizes | None, n_streams: int) -> tuple[FirmwarePart, ...]:
     plan = manifest.memory_plan
+    is_sensor = isinstance(manifest.prediction, SensorForecast)
+    # The C of a sensor also has a clock, the search for seasons and alarms.
+    around = "rows, forecasts, alarms" if is_sensor else "points and predictions"
+    arena_name = "activations, or a search" if is_sensor else "activations"
     parts = {
         "state, both sides": plan["state_bytes"] * n_streams,
         "cache": plan["cache_bytes"] * n_streams,
-        "points and predictions": plan["io_bytes"] * n_streams,
+        around: plan["io_bytes"] * n_streams,
     }
     arena = (0, plan["activations_bytes"])
     if sizes:
         stream = sizes.ram_bytes - sizes.arena_bytes
         named_bytes = plan["state_bytes"] + plan["cache_bytes"]
-        parts["points and predictions"] = (stream - named_bytes) * n_streams
+        parts[around] = (stream - named_bytes) * n_streams
         arena = (sizes.arena_bytes, sizes.arena_bytes)
     shares = [FirmwarePart(name, n_bytes, n_bytes) for name, n_bytes in parts.items()]
-    return (*shares, FirmwarePart("activations", *arena), FirmwarePart("stack", 0, STACK_BYTES))
+    return (*shares, FirmwarePart(arena_name, *arena), FirmwarePart("stack", 0, STACK_BYTES))
 
 
 def _room(
-    name: str, shares: tuple[FirmwarePart, ...], limit: float | None, exact: str, smaller: str
+    name: str, shares: tuple[FirmwarePart, ...], limit: float | None, unknown: str, smaller: str
 ) -> FitCheck:
     low = sum(share.low_bytes for share in shares)
     high = sum(share.high_bytes for share in shares)
@@ -261,4 +302,4 @@ def _room(
         return FitCheck(name, FITS, shown)
     if low > limit:
         return FitCheck(name, MISFIT, shown, smaller)
-    return FitCheck(name, UNSURE, shown, f"{exact}; {smaller}")
+    return FitCheck(name, UNSURE, shown, f"{unknown}{smaller}")

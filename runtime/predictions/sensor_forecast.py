@@ -18,6 +18,8 @@ SENSOR_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 FIRST_SLOTS, FIRST_VALUES = 11, 5
 """Number of slots, and number of measured values, that must have come before a forecast is of use.
 """
+LEAST_LONGEST, LONGEST = 24, 1440
+"""The bounds, in slots, of the longest season of a bundle: the hours and the minutes of a day."""
 NO_SEASON = 64
 """The number of slots that the horizon "season" means for a sensor without a season."""
 
@@ -76,7 +78,7 @@ class SensorForecast(PredictionKind):
 
     levels: tuple[float, ...] = SENSOR_LEVELS
     horizons: tuple[int, ...] = (1, 4, 16)
-    longest_season: int = 1440
+    longest_season: int = LONGEST
     tells_usual: bool = False
     name: ClassVar[str] = "sensor-forecast"
 

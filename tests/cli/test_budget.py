@@ -385,10 +385,23 @@ def test_the_bundle_for_shorter_seasons_is_judged(
     words = ("--device", "rp2350", "--memory", "128KiB")
     path = tmp_path / "budget.json"
     assert main(["budget", "sensors", *words]) == 3
+    printed = capsys.readouterr().out
+    assert printed.startswith("sensors (float32) on RP2350")
+    assert "change: shorten the seasons (--longest-season 24)" in printed
+    assert "--preset" not in printed and "counts it exactly" not in printed
     shorter = ["budget", "sensors", "--longest-season", "24", *words, "--json", str(path)]
     assert main(shorter) == 0
     assert "sensors --longest-season 24 (float32) on RP2350" in capsys.readouterr().out
     assert json.loads(path.read_text())["bundle"] == "sensors --longest-season 24"
+
+
+def test_the_bundle_for_shorter_seasons_is_judged_on_a_board_with_linux(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnx", reason="the build extra writes the bundle")
+    words = ("--longest-season", "24", "--device", "raspberry-pi-4")
+    assert main(["budget", "sensors", *words]) == 0
+    assert capsys.readouterr().out.startswith("sensors --longest-season 24 (float32) on Raspberry")
 
 
 def test_a_sweep_takes_no_longest_season(tiny_bundle: Path) -> None:

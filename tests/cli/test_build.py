@@ -12,14 +12,17 @@ import pytest
 
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.main import main
+from edgefold.cli.text import build as text
 from edgefold.export.native import generator, loop_program
 from edgefold.export.native.toolchain import zig
 from edgefold.export.native.toolchain.compilers import FLAGS, LEVELS
-from edgefold.export.native.toolchain.elf_sizes import sizes_of
+from edgefold.export.native.toolchain.elf_sizes import ElfSizes, sizes_of
 from edgefold.export.native.toolchain.targets import TARGETS, machine_flags
+from edgefold.export.shorter_seasons import shorten_seasons
 from edgefold.runtime.backends.native.library_store import LibraryStore
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ExportError
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.native_builds import compiler_or_skip
 
 QUICK = "--flags=-O1"
@@ -337,6 +340,34 @@ def test_a_bundle_for_shorter_seasons_is_written_as_c(
     assert main(build) == ExitCode.DONE
     assert "seasons  of at most 24 slots: rings of 8.9 kB instead" in capsys.readouterr().out
     assert "float state_values[640];" in (tmp_path / "edgefold_sensors.h").read_text()
+
+
+@pytest.mark.parametrize("length", ["23", "1441", "7", "0", "-24", "24.5", "abc"])
+def test_a_longest_season_out_of_range_is_wrong_usage(
+    length: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["build", "sensors", "--out", "out"], ["budget", "sensors"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--longest-season", length])
+        assert ended.value.code == ExitCode.USAGE
+        printed = capsys.readouterr().err
+        assert "--longest-season" in printed and "24 to 1440" in printed
+
+
+def test_the_sizes_of_firmware_for_a_sensor_are_those_of_its_engine(tmp_path: Path) -> None:
+    shorten_seasons(shipped_bundle(), 168, tmp_path / "bundle")
+    files = generator.generate(tmp_path / "bundle").files
+    compiled = ElfSizes(code=112_000, constants=201_600, variables=26_432)
+    firmware = text.sizes(files, compiled, 1.0, is_firmware=True)
+    assert "    74.0 kB  RAM of each sensor\n" in firmware  # the record sensor_firmware
+    assert "    26.4 kB  RAM that all sensors share" in firmware
+    assert "201.6 kB  constants" in firmware and "197.4 kB of the model" in firmware
+    assert "    93.9 kB  RAM of one stream" in text.sizes(files, compiled, 1.0)
+
+
+def test_a_longest_season_as_long_as_the_whole_bundle_compares_no_sizes() -> None:
+    whole = load_manifest(shipped_bundle())
+    assert text.shorter_seasons(whole, whole).endswith("slots, as without --longest-season")
 
 
 @pytest.mark.long

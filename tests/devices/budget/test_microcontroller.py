@@ -14,14 +14,20 @@ from edgefold.devices.boards.board import (
 )
 from edgefold.devices.budget.checks import FITS, MISFIT, UNSURE, Demand
 from edgefold.devices.budget.microcontroller import (
+    INSTRUCTIONS_PER_FLOP,
+    SEARCH,
     STACK_BYTES,
     CSizes,
     NoCSizes,
     call_range,
     judge_microcontroller,
+    search_range,
 )
+from edgefold.devices.budget.season_search_work import search_work
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.bundle.manifest_file import load_manifest
+from edgefold.runtime.predictions.sensor_forecast import SensorForecast
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 
 WORK = {"flop": 1_000_000, "bytes": 1_000_000, "moved_bytes": 4_000_000, "n_nodes": 100}
 
@@ -83,6 +89,71 @@ def test_with_the_sizes_of_the_c_only_the_stack_is_uncertain(
     budget = judge_microcontroller(manifest, part, Demand(memory_bytes=limit), sizes)
     assert [check.verdict for check in budget.checks] == [FITS, verdict]
     assert (budget.checks[1].change == "") == (verdict == FITS)
+
+
+@pytest.fixture
+def sensors() -> Manifest:
+    return load_manifest(shipped_bundle())
+
+
+@pytest.mark.parametrize(
+    ("longest", "counted"),
+    # A search in emulated Cortex-M4F, of the record sensor_firmware: the dearest row with one less
+    # a row without.
+    [(168, 10_048_600 - 2_417_565), (1440, 61_210_480 - 2_415_033)],
+)
+def test_a_search_for_seasons_is_counted_as_in_emulation(longest: int, counted: int) -> None:
+    work = search_work(longest)
+    double = INSTRUCTIONS_PER_FLOP["none"] * work.double
+    least, most = (INSTRUCTIONS_PER_FLOP["single"] * n + double for n in (work.least, work.most))
+    assert 0.8 * counted < least < 1.1 * counted  # some of the slots were missing
+    assert counted < most < 1.5 * counted
+
+
+def test_an_arrival_of_a_sensor_has_a_search_at_most(
+    sensors: Manifest, part: Microcontroller
+) -> None:
+    budget = judge_microcontroller(sensors, part, Demand(rate_hz=1.0))
+    step, search = budget.steps["step"], budget.steps[SEARCH]
+    assert budget.arrival.low_s == step.low_s
+    assert budget.arrival.high_s == pytest.approx((step.high_s or 0) + (search.high_s or 0))
+    assert (search.high_s or 0) > 61.2e6 / 150e6  # one instruction a cycle, as emulated
+    assert "predict-every" not in budget.checks[-1].change
+    soft = search_range(1440, load_microcontroller("rp2040"))
+    assert (soft.high_s or 0) > 10 * (search.high_s or 0)
+    cpu = dataclasses.replace(part.cpu, clock_hz=Figure(None, None, UNKNOWN))
+    unknown = judge_microcontroller(sensors, dataclasses.replace(part, cpu=cpu), Demand())
+    assert unknown.arrival.high_s is None and unknown.arrival.reason
+
+
+def test_advice_for_a_sensor_is_what_the_shipped_bundle_can_do(
+    sensors: Manifest, part: Microcontroller
+) -> None:
+    sizes = CSizes(ram_bytes=180_000, arena_bytes=50_000, constant_bytes=197_000)
+    changes = [
+        judge_microcontroller(sensors, part, Demand(memory_bytes=n), sizes).checks[1].change
+        for n in (100_000, 185_000)
+    ]
+    for change in changes:
+        assert change.startswith("shorten the seasons (--longest-season 24)")
+        assert "--preset" not in change and "--chunk" not in change
+    assert isinstance(sensors.prediction, SensorForecast)
+    kind = dataclasses.replace(sensors.prediction, longest_season=24)
+    shortest = dataclasses.replace(sensors, prediction=kind)
+    check = judge_microcontroller(shortest, part, Demand(memory_bytes=100_000), sizes).checks[1]
+    assert check.change.startswith("give more RAM")
+
+
+def test_exact_sizes_are_promised_only_where_they_are_not_known(
+    manifest: Manifest, part: Microcontroller
+) -> None:
+    plan = manifest.memory_plan
+    limit = plan["state_bytes"] + plan["cache_bytes"] + plan["io_bytes"] + 1
+    unknown = judge_microcontroller(manifest, part, Demand(memory_bytes=limit)).checks[1]
+    assert unknown.verdict == UNSURE and "counts it exactly" in unknown.change
+    sizes = CSizes(ram_bytes=60_000, arena_bytes=10_000, constant_bytes=100_000)
+    known = judge_microcontroller(manifest, part, Demand(memory_bytes=60_001), sizes).checks[1]
+    assert known.verdict == UNSURE and "exactly" not in known.change
 
 
 def test_several_streams_of_one_firmware_share_the_arena(
