@@ -10,9 +10,7 @@ import pytest
 
 from edgefold.export.native.firmware_project import replay_sources
 from edgefold.export.native.toolchain.machines import EMULATED, PARTS, FirmwareMachine
-from edgefold.export.shorter_seasons import shorten_seasons
 from edgefold.runtime.errors import ExportError
-from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from tests.export.native.toolchain.machine_tools import emulated, linked, require
 
 M4 = dataclasses.replace(EMULATED[0], flags=(*EMULATED[0].flags, "-O0"))  # compiles sooner
@@ -96,19 +94,3 @@ def test_a_replay_with_software_floats_links_for_a_part_without_a_warning(
     part = next(part for part in PARTS if part.name == "rp2040")
     require(part.target.compiler)
     assert linked(part, replay_sources(tiny_bundle, part, "tiny"), tmp_path).is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mps2-an386", "mps3-an547"])
-def test_the_model_of_sensors_for_a_day_of_hours_runs_on_a_microcontroller(
-    name: str, tmp_path: Path
-) -> None:
-    machine = next(each for each in EMULATED if each.name == name)
-    require(machine.target.compiler, machine.emulator[0])
-    shorten_seasons(shipped_bundle(), 24, tmp_path / "bundle")
-    sources = replay_sources(tmp_path / "bundle", machine, "sensors")
-    code, printed = emulated(machine, linked(machine, sources, tmp_path))
-    assert code == 0, printed
-    assert printed.splitlines()[-1].startswith("PASS: largest error ")
-    steps, most = map(int, re.findall(r"^stack.*: (\d+) bytes", printed, re.MULTILINE))
-    assert steps < 2300 and most < 3300  # docs/native.md tells both
