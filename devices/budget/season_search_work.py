@@ -4,7 +4,7 @@ The model's graph does not have it. With n values that are kept, `edgefold.runti
 correlates them with themselves by Fourier transforms:
 
     transform    10 h log2(h) + 24 h operations for both of a correlation, of h complex numbers
-    values       in single precision 16 operations on each value and lag, in double 8
+    values       in single precision 16 operations on each value in a pass, in double 8
     sort         2 n log2(n)
 
 Of each of three means of neighbouring slots, values are correlated three times, and five times
