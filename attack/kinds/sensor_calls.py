@@ -49,12 +49,11 @@ Call = tuple[str, tuple[Any, ...]]
 
 def state_of(sensors: Sensors) -> State:
     """Return all that a snapshot would keep of the sensors, for each of them."""
-    states, engines = sensors._all
-    states.settle()
-    arrays = states.arrays([engines[name] for name in states.names])
+    python = sensors._all.in_python()
+    arrays = python.arrays()
     return {
         f"{name}: {key}": array[number].tobytes()
-        for number, name in enumerate(states.names)
+        for number, name in enumerate(python.names)
         for key, array in arrays.items()
     }
 

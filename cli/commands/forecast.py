@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.csv_fields import Clock
     from edgefold.runtime.rows.detect.columns import Table
-    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+    from edgefold.runtime.sensors.named_sensors import FeedView
     from edgefold.runtime.sensors.sensors import Sensors
 
 EXAMPLES = (
@@ -288,7 +288,7 @@ def _writing(path: Path) -> Iterator[TextIO]:
         yield file
 
 
-def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, SensorFeed]]:
+def _tracks(found: ForecastRun, sensors: Sensors) -> list[tuple[Track, FeedView]]:
     """Return the sensors with at least one usable row, each with its clock and season."""
     return [
         (track, sensors.feed(found.sensor_of(track)))
@@ -357,7 +357,7 @@ def _draw(
 
 def _tell(
     found: ForecastRun,
-    tracks: list[tuple[Track, SensorFeed]],
+    tracks: list[tuple[Track, FeedView]],
     table: Table,
     rate: float,
     files: Mapping[str, Path],

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from edgefold.cli.forecasting import ForecastRun, Track
     from edgefold.runtime.rows.detect.choice import Choice
     from edgefold.runtime.rows.detect.columns import Table, TableColumns
-    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
     from edgefold.runtime.sensors.forecasts import Distribution
+    from edgefold.runtime.sensors.named_sensors import FeedView
 
 MOST_SHOWN = 20
 """Number of sensors that are shown one by one."""
@@ -46,14 +46,14 @@ def table_lines(table: Table, columns: Sequence[str]) -> list[str]:
     return lines + [f"note          {note}" for note in table.notes]
 
 
-def score_lines(tracks: Sequence[tuple[Track, SensorFeed]], clock: Clock) -> list[str]:
+def score_lines(tracks: Sequence[tuple[Track, FeedView]], clock: Clock) -> list[str]:
     """Return a table of scores with a line for each of the first `MOST_SHOWN` sensors."""
     rows = [HEADS, *(_scores(track, feed, clock) for track, feed in tracks[:MOST_SHOWN])]
     left = len(tracks) - MOST_SHOWN
     return aligned(rows) + ([f"{left:,} more series are in the output"] if left > 0 else [])
 
 
-def _scores(track: Track, feed: SensorFeed, clock: Clock) -> tuple[str, ...]:
+def _scores(track: Track, feed: FeedView, clock: Clock) -> tuple[str, ...]:
     tally = track.tally
     errors = ["-"] * 4
     if tally.n_forecast:
@@ -174,7 +174,7 @@ def _refusals(track: Track) -> list[tuple[str, str]]:
     return [("refused", f"{count}: {reason.rstrip('.')}{more}")]
 
 
-def covariate_lines(run: ForecastRun, tracks: Sequence[tuple[Track, SensorFeed]]) -> list[str]:
+def covariate_lines(run: ForecastRun, tracks: Sequence[tuple[Track, FeedView]]) -> list[str]:
     """Return a table of what each sensor's covariates change, and notes; empty without any."""
     covariates = run.covariates
     if covariates is None:
@@ -209,7 +209,7 @@ def covariate_lines(run: ForecastRun, tracks: Sequence[tuple[Track, SensorFeed]]
 
 
 def ahead_lines(
-    coming: Sequence[tuple[Track, SensorFeed, list[tuple[int, Distribution]]]],
+    coming: Sequence[tuple[Track, FeedView, list[tuple[int, Distribution]]]],
     choice: Choice,
     is_named: bool,
 ) -> list[str]:

@@ -12,7 +12,7 @@ from edgefold.runtime.series.durations import elapsed
 if TYPE_CHECKING:
     from edgefold.runtime.loop.sensor_rows import SensorRows
     from edgefold.runtime.loop.streams import LoopStream
-    from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+    from edgefold.runtime.sensors.named_sensors import FeedView
 
 HEADS = ("series", "rows", "missing", "season", "90 % band", "MAE", "persistence", "alarms")
 
@@ -56,7 +56,7 @@ def _one(adapter: SensorRows) -> list[str]:
     return lines
 
 
-def season_text(feed: SensorFeed, clock: Clock) -> str:
+def season_text(feed: FeedView, clock: Clock) -> str:
     """Return the length of a sensor's season in rows, with its name or its length in time."""
     if not feed.season:
         return "none"

@@ -1,8 +1,8 @@
 """Serve any sensor without training: one general model forecasts each stream from its first row.
 
 Several sensors share one opened bundle; each has a clock, a season and a state of its own. The
-module `edgefold.runtime.sensors.timed_engine` takes each row of one of them; this module adds the
-names, tables and files.
+modules `edgefold.runtime.sensors.named_sensors` and `compiled_sensors` take their rows; this module
+adds the checks of arguments, tables and files.
 
 Only one call runs at a time, as with `Stream` (`edgefold.runtime.stream.call_guard`). A call that
 was refused, failed or was interrupted has learned all of its row or nothing
@@ -14,17 +14,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import astuple
+from functools import partial
 from numbers import Real
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.errors import DataError, SnapshotError, ValueRefusedError
+from edgefold.runtime.errors import BackendError, DataError, SnapshotError, ValueRefusedError
 from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
-from edgefold.runtime.sensors.clock.row_clock import SensorFeed
+from edgefold.runtime.sensors.compiled_sensors import CompiledSensors
 from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import (
     UNKNOWN,
@@ -37,26 +38,17 @@ from edgefold.runtime.sensors.forecasts import (
     place_of,
     require_sensors,
 )
+from edgefold.runtime.sensors.named_sensors import FeedView, NamedSensors
 from edgefold.runtime.sensors.pandas_tables import Progress, run_table, score_table
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.sensors.time_parsing import number_of
-from edgefold.runtime.sensors.timed_engine import TimedEngine
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
-from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.snapshot import path_of, read_snapshot
 from edgefold.runtime.stream.stream import Stream
 
 RECORD = "sensors"
 """The name under which a snapshot keeps the names of the sensors, as JSON in an array of bytes."""
 NOTHING = list(astuple(UNKNOWN))
-FULL = "there are {n:,} sensors already; is it a name at all?"
-
-
-class _All(NamedTuple):
-    """Holds all sensors; `Sensors.restore` replaces it as a whole."""
-
-    states: NamedStates
-    engines: dict[str, TimedEngine]
 
 
 class Sensors(OneCaller):
@@ -78,12 +70,21 @@ class Sensors(OneCaller):
 
     called = "Sensors"
 
-    def __init__(self, stream: Stream, false_alarms: float = 1e-4):
+    def __init__(self, stream: Stream, false_alarms: float = 1e-4, compiled: bool = True):
         """Serve sensors with an open stream; programs call `Sensors.open` instead."""
         super().__init__()
-        self._stream, self._rate = stream, _require_rate(false_alarms)
+        self._stream, rate = stream, _require_rate(false_alarms)
         self._prediction = require_sensors(stream.manifest)
-        self._all = _All(NamedStates(stream, MOST_SENSORS, FULL), {})
+        self._fresh = partial(NamedSensors, stream, self._prediction, rate)
+        # `restore` replaces all sensors as a whole.
+        self._all: NamedSensors | CompiledSensors = self._fresh()
+        self._refused = {"rules_refused": "compiled is False"}
+        if compiled:
+            try:
+                self._all = CompiledSensors.of(stream, self._prediction, rate)
+                self._refused = {}
+            except BackendError as error:
+                self._refused = {"rules_refused": str(error)}
 
     @classmethod
     def open(
@@ -93,6 +94,7 @@ class Sensors(OneCaller):
         false_alarms: float = 1e-4,
         threads: int = 1,
         engine: EngineOptions | None = None,
+        compiled: bool = True,
     ) -> Sensors:
         """Open a bundle of the general model.
 
@@ -103,6 +105,9 @@ class Sensors(OneCaller):
             false_alarms: The share of sound rows that may be alarms, such as 1e-4.
             threads: The number of CPU threads that one step uses.
             engine: Options of the backend; see `Stream.open`.
+            compiled: Whether clock, season and alarms run as compiled C where the backend's library
+                has them. Python's rules give the same answers to the bit and take longer; the entry
+                "rules" of `backend_report` says which ones run.
 
         Raises:
             BundleError: There is no bundle, or it holds another model.
@@ -113,7 +118,7 @@ class Sensors(OneCaller):
         path = shipped_bundle() if bundle is None else bundle
         stream = Stream.open(path, backend, threads, engine=engine)
         try:
-            return cls(stream, false_alarms)
+            return cls(stream, false_alarms, compiled)
         except BaseException:
             stream.close()
             raise
@@ -142,7 +147,7 @@ class Sensors(OneCaller):
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all sensors that have sent a row; "" is the one without a name."""
-        return self._all.states.names
+        return self._all.names
 
     @property
     def horizons(self) -> tuple[int, ...]:
@@ -154,13 +159,17 @@ class Sensors(OneCaller):
 
     @property
     def backend_report(self) -> dict[str, Any]:
-        """Return a report that says which backend runs, and why better ones do not."""
-        return self._stream.backend_report
+        """Return a report that says what runs, and why nothing better does.
+
+        It is that of `Stream`, with "rules": "C", or "Python" and the reason, "rules_refused".
+        """
+        return {**self._stream.backend_report, "rules": self._all.rules, **self._refused}
 
     @one_call
-    def feed(self, sensor: str = "") -> SensorFeed:
+    def feed(self, sensor: str = "") -> FeedView:
         """Return the object with a sensor's season (in slots), its pace (in seconds) and notes."""
-        return self._known(sensor).feed
+        self._require_known(sensor)
+        return self._all.feed(sensor)
 
     # One row -------------------------------------------------------------------------------------
 
@@ -202,15 +211,13 @@ class Sensors(OneCaller):
             since=row.n_since,
             size=row.size,
             _horizons=self.horizons,
-            _ahead=self._all.engines[sensor].ahead.known(self._all.states),
+            _ahead=self._all.known(sensor),
         )
 
     def _take(self, time: Any, value: float, sensor: str, dated: bool | None) -> ScoredRow:
         """Score a row and learn it; `step` describes the arguments and errors."""
-        engine = self._find(sensor)
-        if engine is None:
-            engine = TimedEngine(self._prediction, self._rate, sensor, self._all.engines)
-        return engine.take(self._all.states, time, value, dated)
+        _require_text(sensor)
+        return self._all.take(time, value, sensor, dated)
 
     # The slots to come ---------------------------------------------------------------------------
 
@@ -224,7 +231,8 @@ class Sensors(OneCaller):
             DataError: No row of this sensor has come.
             ValueRefusedError: The horizon is another one; `path` gives those between.
         """
-        known = self._turn_to(sensor).ahead.known(self._all.states)
+        self._require_known(sensor)
+        known = self._all.known(sensor)
         at = place_of(horizon, self.horizons)
         return UNKNOWN if known is None else distribution(known[0][at], known[1][at])
 
@@ -250,7 +258,8 @@ class Sensors(OneCaller):
                 f"horizon is {horizon!r:.40}; give a whole number of slots from 1 to {most}. A "
                 "season has feed(sensor).season slots."
             )
-        return self._turn_to(sensor).ahead.path(self._all.states, int(horizon))
+        self._require_known(sensor)
+        return self._all.path(sensor, int(horizon))
 
     # As river's forecasters ----------------------------------------------------------------------
 
@@ -328,43 +337,25 @@ class Sensors(OneCaller):
             )
 
         def ahead(name: str) -> tuple[int, tuple[FloatArray, FloatArray] | None]:
-            n_points = self._stream.n_points
-            return n_points, self._turn_to(name).ahead.known(self._all.states)
+            return self._all.n_points(name), self._all.known(name)
 
         return score_table(self._take, ahead, self.horizons, data, skip, progress)
 
     # Several sensors, and files ------------------------------------------------------------------
 
-    def _find(self, sensor: str) -> TimedEngine | None:
-        """Return the engine of a sensor, or None; end first what an interrupted call has begun."""
-        if not isinstance(sensor, str):
-            raise DataError(
-                f"the sensor's name is {sensor!r:.40} of type {type(sensor).__name__}; give a "
-                "text, such as 'roof'."
-            )
-        self._all.states.settle()
-        return self._all.engines.get(sensor)
-
-    def _known(self, sensor: str) -> TimedEngine:
-        engine = self._find(sensor)
-        if engine is None:
+    def _require_known(self, sensor: str) -> None:
+        """Refuse a sensor of which no row has come; end first what an interrupted call began."""
+        _require_text(sensor)
+        if sensor not in self._all:
             listed = ", ".join(map(repr, self.names)) or "none"
             raise DataError(f"no row of a sensor {sensor!r} has come; those that did: {listed}.")
-        return engine
-
-    def _turn_to(self, sensor: str) -> TimedEngine:
-        """Make the state of a known sensor the present one of the stream; return its engine."""
-        engine = self._known(sensor)
-        self._all.states.turn_to(sensor)
-        return engine
 
     @one_call
     def save(self, path: str | FilePath) -> None:
         """Write the states of all sensors to one file; raise the errors of `Stream.save`."""
-        states, engines = self._all
-        states.settle()
-        names = np.frombuffer(json.dumps(states.names).encode(), np.uint8)
-        arrays = states.arrays([engines[name] for name in states.names])
+        python = self._all.in_python()
+        arrays = python.arrays()
+        names = np.frombuffer(json.dumps(python.names).encode(), np.uint8)
         self._stream.save(path, {RECORD: names, **arrays})
 
     @one_call
@@ -376,12 +367,9 @@ class Sensors(OneCaller):
         manifest = self._stream.manifest
         # The state of the stream itself is among those of the sensors, where it is checked.
         extra = read_snapshot(path_of(path), manifest, [t.name for t in manifest.state])[2]
-        names, engines = _names_in(extra), {}  # type: list[str], dict[str, TimedEngine]
-        for name in names:
-            engines[name] = TimedEngine(self._prediction, self._rate, name, engines)
-        states = NamedStates(self._stream, MOST_SENSORS, FULL)
-        states.load(extra, names, list(engines.values()))
-        self._all = _All(states, engines)
+        python = self._fresh()
+        python.load(extra, _names_in(extra))
+        self._all = self._all.taken_from(python)
 
 
 def _require_rate(rate: float) -> float:
@@ -392,6 +380,15 @@ def _require_rate(rate: float) -> float:
             "number above 0 and at most 0.1, such as 1e-4."
         )
     return float(rate)
+
+
+def _require_text(sensor: object) -> None:
+    """Refuse a name that is not a text."""
+    if not isinstance(sensor, str):
+        raise DataError(
+            f"the sensor's name is {sensor!r:.40} of type {type(sensor).__name__}; give a "
+            "text, such as 'roof'."
+        )
 
 
 def _names_in(extra: Mapping[str, Array]) -> list[str]:

@@ -215,6 +215,11 @@ class Stream(JointPrediction):
         copy = 0 if self._copy is None else self._copy.buffer_bytes
         return self._state.n_bytes + steps + sum(buffers.n_bytes for buffers in own) + copy
 
+    @property
+    def library(self) -> Any:
+        """Return the loaded library of compiled C that runs the steps; None for other backends."""
+        return getattr(self._backend, "library", None)
+
     def _another(self) -> Stream:
         backend = self._backend
         assert backend is not None

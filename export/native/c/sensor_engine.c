@@ -70,17 +70,13 @@ static void keep_ahead(struct ${stream}_sensor *sensor)
     }
 }
 
-int ${stream}_push(
-    struct ${stream}_sensor *sensor, double time, double value, int dated,
-    struct ${stream}_row *row)
+/* Learns the row that was accepted last, as `push` does. */
+static int learn_row(struct ${stream}_sensor *sensor, double value, struct ${stream}_row *row)
 {
     struct edgefold_row_slots *slots = &sensor->slots;
     struct $stream *model = &sensor->model;
     struct edgefold_season_search search;
     edgefold_season_search_begin_fields(&search);
-    own_ring(sensor);
-    const int refusal = edgefold_row_slots_accept(slots, time, value, dated);
-    if (refusal) return refusal;
     const int is_measured = value == value;
     const int64_t n = slots->n_passed;
     for (int64_t slot = 0; slot <= n; slot++) {
@@ -117,8 +113,17 @@ int ${stream}_push(
     return 0;
 }
 
-int ${stream}_path(
-    struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles)
+int ${stream}_push(
+    struct ${stream}_sensor *sensor, double time, double value, int dated,
+    struct ${stream}_row *row)
+{
+    own_ring(sensor);
+    const int refusal = edgefold_row_slots_accept(&sensor->slots, time, value, dated);
+    return refusal ? refusal : learn_row(sensor, value, row);
+}
+
+/* Joins the direct forecasts to a path; NULL while too few rows have come. */
+static struct edgefold_joined_path *joined(struct ${stream}_sensor *sensor)
 {
     struct edgefold_joined_path *path = &shared.path;
     struct edgefold_ahead_counts *ahead = &sensor->counts;
@@ -127,7 +132,7 @@ int ${stream}_path(
     const int64_t n_points = (int64_t)${stream}_n_points(model);
     static const int64_t horizons[] = {$horizons};
     settle(model);
-    if (!edgefold_ahead_counts_is_known(ahead, n_points)) return 1;
+    if (!edgefold_ahead_counts_is_known(ahead, n_points)) return NULL;
     edgefold_joined_path_begin_fields(path);
     memcpy(path->horizons, horizons, sizeof horizons);
     path->n_columns = 1 + ${NAME}_N_LEVELS;
@@ -142,6 +147,14 @@ int ${stream}_path(
     path->low = model->state_limits_bounds[sides >> $group & 1u][0];
     path->high = model->state_limits_bounds[sides >> $group & 1u][1];
     edgefold_joined_path_join(path);
+    return path;
+}
+
+int ${stream}_path(
+    struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles)
+{
+    struct edgefold_joined_path *path = joined(sensor);
+    if (!path) return 1;
     for (size_t slot = 0; slot < n; slot++) {
         edgefold_joined_path_forecast_at(path, (int64_t)slot + 1);
         means[slot] = path->forecast[0];
@@ -197,11 +210,9 @@ static void read_season(struct edgefold_seasons *seasons, const double *from)
     seasons->waiting = -1;
 }
 
-enum edgefold_status ${stream}_save_sensor(
-    struct ${stream}_sensor *sensor, edgefold_write *write, void *to)
+/* Writes the numbers of the rules as a snapshot keeps them. */
+static void write_kept(struct ${stream}_sensor *sensor, struct ${stream}_kept *kept)
 {
-    struct edgefold_array arrays[$n_kept_arrays];
-    struct ${stream}_kept *kept = &shared.kept;
     const struct edgefold_watch *watch = &sensor->scores.watch;
     own_ring(sensor);
     edgefold_seasons_write(&sensor->slots.seasons);
@@ -217,29 +228,11 @@ $write_kept
     kept->ahead_numbers[0] = sensor->counts.n_values;
     kept->ahead_numbers[1] = sensor->counts.season;
     kept->ahead_numbers[2] = sensor->counts.age;
-    list_kept(sensor, kept, arrays);
-    return ${stream}_save(&sensor->model, write, to, arrays, $n_kept_arrays);
 }
 
-enum edgefold_status ${stream}_load_sensor(
-    struct ${stream}_sensor *sensor, edgefold_read *read, void *from)
+static void read_kept(struct ${stream}_sensor *sensor, const struct ${stream}_kept *kept)
 {
-    struct edgefold_array arrays[$n_kept_arrays];
-    struct ${stream}_kept *kept = &shared.kept;
     struct edgefold_watch *watch = &sensor->scores.watch;
-    const double rate = watch->rate;
-    if (!is_rate(rate)) return EDGEFOLD_BAD_VALUE; /* it was not started */
-    ${stream}_start(sensor, rate);
-    list_kept(sensor, kept, arrays);
-    enum edgefold_status status = ${stream}_load(
-        &sensor->model, read, from, arrays, $n_kept_arrays);
-    for (int i = 0; i < $n_kept_arrays; i++)
-        if (status == EDGEFOLD_OK && arrays[i].n_bytes != arrays[i].room)
-            status = EDGEFOLD_BAD_SNAPSHOT;
-    if (status != EDGEFOLD_OK) {
-        ${stream}_start(sensor, rate);
-        return status;
-    }
 $read_kept
     read_season(&sensor->slots.seasons, kept->season);
     sensor->slots.told_pace = kept->told_pace[0];
@@ -252,7 +245,35 @@ $read_kept
     sensor->counts.n_values = kept->ahead_numbers[0];
     sensor->counts.season = kept->ahead_numbers[1];
     sensor->counts.age = kept->ahead_numbers[2];
-    return EDGEFOLD_OK;
+}
+
+enum edgefold_status ${stream}_save_sensor(
+    struct ${stream}_sensor *sensor, edgefold_write *write, void *to)
+{
+    struct edgefold_array arrays[$n_kept_arrays];
+    write_kept(sensor, &shared.kept);
+    list_kept(sensor, &shared.kept, arrays);
+    return ${stream}_save(&sensor->model, write, to, arrays, $n_kept_arrays);
+}
+
+enum edgefold_status ${stream}_load_sensor(
+    struct ${stream}_sensor *sensor, edgefold_read *read, void *from)
+{
+    struct edgefold_array arrays[$n_kept_arrays];
+    const double rate = sensor->scores.watch.rate;
+    if (!is_rate(rate)) return EDGEFOLD_BAD_VALUE; /* it was not started */
+    ${stream}_start(sensor, rate);
+    list_kept(sensor, &shared.kept, arrays);
+    enum edgefold_status status = ${stream}_load(
+        &sensor->model, read, from, arrays, $n_kept_arrays);
+    for (int i = 0; i < $n_kept_arrays; i++)
+        if (status == EDGEFOLD_OK && arrays[i].n_bytes != arrays[i].room)
+            status = EDGEFOLD_BAD_SNAPSHOT;
+    if (status == EDGEFOLD_OK)
+        read_kept(sensor, &shared.kept);
+    else
+        ${stream}_start(sensor, rate);
+    return status;
 }
 #endif
 

@@ -29,7 +29,7 @@
 /* A search for seasons computes in double where memory is plenty, so that C finds what Python finds,
  * and in float on a microcontroller. */
 #ifndef EDGEFOLD_REAL
-#if UINTPTR_MAX > 0xffffffff || defined(__wasm__)
+#if UINTPTR_MAX > 0xffffffff || defined(__wasm__) || defined(EDGEFOLD_LIBRARY)
 #define EDGEFOLD_REAL double
 #else
 #define EDGEFOLD_REAL float

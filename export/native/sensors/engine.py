@@ -3,7 +3,7 @@
 A bundle of the general model forecasts slots; the engine gives it the rows (time, value) of a
 sensor, as `edgefold.runtime.sensors` does. Its rules are typed Python, of which
 `edgefold.export.typed_python` makes C; what joins them to the model is the template
-`c/sensor_engine.c`.
+`c/sensor_engine.c`. A library for Python's runtime also has the functions of `c/sensor_library.c`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from edgefold.export.typed_python.kinds import struct_bytes, struct_name
 from edgefold.export.typed_python.program import C_FILES, RulesProgram, kept_size
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.predictions.sensor_forecast import (
+    NO_SEASON,
     SensorForecast,
     place_of_level,
 )
@@ -155,6 +156,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
         "shared_bytes": max(words["load_bytes"], search),
         "n_horizons": len(kind.horizons),
         "horizons": ", ".join(map(str, kind.horizons)),
+        "no_season": NO_SEASON,
         "n_levels": len(kind.levels),
         "levels": ", ".join(f"{100 * level:g} %" for level in kind.levels),
         "words": rules.words,
@@ -172,7 +174,7 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     }
     return EngineText(
         filled("sensor_engine.h", all_words),
-        filled("sensor_engine.c", all_words),
+        filled("sensor_engine.c", all_words) + filled("sensor_library.c", all_words),
         f"    struct {struct.c_name}_search search;\n"
         "    struct edgefold_joined_path path;\n"
         f"    struct {struct.c_name}_kept kept;",

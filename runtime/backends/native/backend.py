@@ -56,6 +56,7 @@ class NativeBackend(HostMemory):
 
     Attributes:
         generator: The library's text about the generator that wrote its C code, with the version.
+        library: The loaded library; None after `close`.
     """
 
     generator: str
@@ -72,11 +73,11 @@ class NativeBackend(HostMemory):
         super().__init__(manifest)
         self._path, self._facts, self._origin = named or library, facts, origin
         self._functions: dict[str, Callable[[int, int], None]] = {}
-        self._library: ctypes.CDLL | None = None
+        self.library: ctypes.CDLL | None = None
         try:
             # Absolute, because a name without a folder would be searched along the system's path.
-            self._library = ctypes.CDLL(str(library.absolute()))
-            self._open(self._library, manifest, watch)
+            self.library = ctypes.CDLL(str(library.absolute()))
+            self._open(self.library, manifest, watch)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError | AttributeError | ValueError):  # of ctypes
@@ -163,7 +164,7 @@ class NativeBackend(HostMemory):
 
     def close(self) -> None:
         self._functions.clear()
-        library, self._library = self._library, None
+        library, self.library = self.library, None
         if library is not None:
             dlclose(library._handle)
         super().close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.clock.row_slots import LARGEST, RowSlots
 from edgefold.runtime.sensors.clock.seasons import Season, SeasonNews
-from edgefold.runtime.sensors.clock.slot_clock import LATEST, Refusal
+from edgefold.runtime.sensors.clock.slot_clock import LATEST, Leap, Refusal
 from edgefold.runtime.series.durations import elapsed
 
 
@@ -36,21 +37,48 @@ def refusal_text(refusal: Refusal, time: float, value: float, distance: float, k
     )
 
 
-def notes_of(slots: RowSlots) -> tuple[str, ...]:
-    """Return sentences for the user about what the row learned last changed."""
-    kind: Clock = "date" if slots.is_dated else "number"
-    pace, notes = slots.clock.pace, list[str]()
-    if slots.clock.leap:
-        is_back = slots.clock.leap == "back"
+class RowNews(NamedTuple):
+    """Holds what a row changed of a sensor's pace and season.
+
+    Attributes:
+        leap: Whether the clock was set before the row.
+        n_gap: The number of missing slots before the row, if that is worth a note; else 0.
+        pace: The time between two slots.
+        pace_before: The pace that the user heard of before, if it is another one now; else NaN.
+        season: The season after the row.
+        season_news: How the row changed the season.
+    """
+
+    leap: Leap
+    n_gap: int
+    pace: float
+    pace_before: float
+    season: Season
+    season_news: SeasonNews
+
+
+def news_of(slots: RowSlots) -> RowNews:
+    """Return what the row learned last changed."""
+    clock, seasons = slots.clock, slots.seasons
+    return RowNews(
+        clock.leap, slots.n_gap, clock.pace, slots.pace_before, seasons.season, seasons.news
+    )
+
+
+def notes_of(news: RowNews, kind: Clock) -> tuple[str, ...]:
+    """Return sentences for the user about what a row changed; times are of a kind."""
+    notes = list[str]()
+    if news.leap:
+        is_back = news.leap == "back"
         notes.append("the clock was set back" if is_back else "rows go on after a long pause")
-    if slots.n_gap:
-        length = elapsed(slots.n_gap * pace, kind)
-        notes.append(f"{slots.n_gap:,} rows are missing ({length})")
-    if not math.isnan(slots.pace_before):
-        before = elapsed(slots.pace_before, kind)
-        notes.append(f"a row comes every {elapsed(pace, kind)} now, {before} before")
-    if slots.seasons.news:
-        notes.append(_season_text(slots.seasons.season, slots.seasons.news))
+    if news.n_gap:
+        length = elapsed(news.n_gap * news.pace, kind)
+        notes.append(f"{news.n_gap:,} rows are missing ({length})")
+    if not math.isnan(news.pace_before):
+        before = elapsed(news.pace_before, kind)
+        notes.append(f"a row comes every {elapsed(news.pace, kind)} now, {before} before")
+    if news.season_news:
+        notes.append(_season_text(news.season, news.season_news))
     return tuple(notes)
 
 

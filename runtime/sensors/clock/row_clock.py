@@ -19,7 +19,7 @@ from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.kept_arrays import require_same
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
-from edgefold.runtime.sensors.clock.notes import notes_of, refusal_text
+from edgefold.runtime.sensors.clock.notes import news_of, notes_of, refusal_text
 from edgefold.runtime.sensors.clock.row_slots import RowSlots
 from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 
@@ -129,7 +129,8 @@ class SensorFeed:
         new = SensorFeed.__new__(SensorFeed)
         new._longest, new._slots = self._longest, self._slots.copy()
         new._slots.learn(SeasonSearch())
-        new.notes = notes_of(new._slots)
+        kind: Clock = "date" if new._slots.is_dated else "number"
+        new.notes = notes_of(news_of(new._slots), kind)
         return new
 
     def arrays(self) -> dict[str, Array]:

@@ -72,20 +72,19 @@ def test_each_column_of_a_data_frame_is_a_sensor(sensors: Sensors, pandas: Any) 
         assert table["mean"].iloc[29] == run(other, signal(30))[-1].mean
 
 
-def test_a_frame_turns_to_each_sensor_once(
-    sensors: Sensors, pandas: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_turns_to_each_sensor_once(pandas: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exchanging states takes as long as the model, so it must not happen at each row."""
-    n_exchanged, put = 0, sensors._stream.put
+    with Sensors.open(compiled=False) as sensors:
+        n_exchanged, put = 0, sensors._stream.put
 
-    def counted(*arguments: Any) -> None:
-        nonlocal n_exchanged
-        n_exchanged += 1
-        put(*arguments)
+        def counted(*arguments: Any) -> None:
+            nonlocal n_exchanged
+            n_exchanged += 1
+            put(*arguments)
 
-    monkeypatch.setattr(sensors._stream, "put", counted)
-    sensors.run(pandas.DataFrame({name: signal(20) for name in "abc"}))
-    assert n_exchanged == 2 and sensors.names == ("a", "b", "c")
+        monkeypatch.setattr(sensors._stream, "put", counted)
+        sensors.run(pandas.DataFrame({name: signal(20) for name in "abc"}))
+        assert n_exchanged == 2 and sensors.names == ("a", "b", "c")
 
 
 def test_rows_from_new_to_old_are_refused_as_a_table(sensors: Sensors, pandas: Any) -> None:

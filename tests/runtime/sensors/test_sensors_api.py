@@ -315,8 +315,9 @@ def test_forecasts_respect_a_limit_that_the_sensor_has_shown(sensors: Sensors) -
     for i in range(24 * 12 + 10):
         sun = max(0.0, math.sin(2 * math.pi * i / 24))
         sensors.step(START + i * HOUR, 100.0 * sun * draw.uniform(0.1, 1.0))
-    states, path = sensors._all.states, sensors.path(48)
-    assert states.present()["limits_without"].min() < -1  # as it would be without limits
+    path = sensors.path(48)
+    state = sensors._all.in_python().arrays()
+    assert state["streams.state.limits_without"].min() < -1  # as it would be without limits
     assert path.quantiles.min() >= -1e-3 and path.mean.min() >= -1e-3
     for horizon in sensors.horizons:
         assert min(sensors.ahead(horizon).quantiles.values()) >= -1e-3

@@ -194,7 +194,7 @@ class PySensor:
     @property
     def arrays(self) -> dict[str, Array]:
         """Return the arrays of Python's snapshots of the sensor besides the model's state."""
-        kept = self._sensors._all.engines[self._name].arrays()
+        kept = self._sensors._all.in_python().engines[self._name].arrays()
         del kept["rows"]  # the kind of times that programs give
         return kept
 

@@ -42,7 +42,6 @@ from tests.native_builds import (
     QUICK,
     SANITIZERS,
     STRICT,
-    build_sensors,
     c_files,
     compiler_or_skip,
 )
@@ -53,14 +52,6 @@ FLOAT = "-DEDGEFOLD_REAL=float"
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EngineOptions]:
-    """The library with the engine, and what opens it as a backend of Python's `Sensors`."""
-
-    folder = build_sensors(tmp_path_factory, compiler_or_skip(flags=(*QUICK, *STRICT)))
-    return folder / "work" / "edgefold_sensors.so", EngineOptions(folder / "cache")
-
-
-@pytest.fixture(scope="session")
 def library(built: tuple[Path, EngineOptions]) -> ctypes.CDLL:
     return load_library(built[0])
 
@@ -68,7 +59,7 @@ def library(built: tuple[Path, EngineOptions]) -> ctypes.CDLL:
 @pytest.fixture(scope="session")
 def expected(built: tuple[Path, EngineOptions]) -> Iterator[dict[str, list[Answer]]]:
     """Python's `Sensors` answer all streams, with the same compiled steps."""
-    with Sensors.open(None, "native", engine=built[1]) as sensors:
+    with Sensors.open(None, "native", engine=built[1], compiled=False) as sensors:
         yield {
             name: [PySensor(sensors, name).push(row) for row in rows]
             for name, rows in STREAMS.items()
@@ -134,7 +125,7 @@ def test_pace_season_and_coverage_are_those_of_python(
     stream: str, library: ctypes.CDLL, built: tuple[Path, EngineOptions]
 ) -> None:
     sensor, rows = CSensor(library), STREAMS[stream][:700]
-    with Sensors.open(None, "native", engine=built[1]) as sensors:
+    with Sensors.open(None, "native", engine=built[1], compiled=False) as sensors:
         for row in rows:
             sensor.push(row)
             other = PySensor(sensors)
@@ -143,7 +134,7 @@ def test_pace_season_and_coverage_are_those_of_python(
                 assert sensor.season == (feed.season, feed.season_name)
                 assert np.array_equal(sensor.pace, feed.pace, equal_nan=True)
                 assert sensor.newest_time == feed.newest_time
-        scores = sensors._all.engines[""].scores
+        scores = sensors._all.in_python().engines[""].scores
     assert sensor.coverage == scores.n_within_90 / scores.n_forecast
 
 
@@ -163,7 +154,7 @@ def test_paths_are_those_of_python_to_the_bit(
     stream: str, library: ctypes.CDLL, built: tuple[Path, EngineOptions]
 ) -> None:
     sensor, rows = CSensor(library), STREAMS[stream]
-    with Sensors.open(None, "native", engine=built[1]) as sensors:
+    with Sensors.open(None, "native", engine=built[1], compiled=False) as sensors:
         other = PySensor(sensors)
         for at, row in enumerate(rows):
             sensor.push(row)
@@ -208,7 +199,7 @@ def test_a_snapshot_has_the_arrays_of_python(
     stream: str, library: ctypes.CDLL, built: tuple[Path, EngineOptions]
 ) -> None:
     sensor = CSensor(library)
-    with Sensors.open(None, "native", engine=built[1]) as sensors:
+    with Sensors.open(None, "native", engine=built[1], compiled=False) as sensors:
         other = PySensor(sensors)
         for at, row in enumerate(STREAMS[stream]):
             sensor.push(row)

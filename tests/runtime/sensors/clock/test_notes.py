@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from edgefold.runtime.sensors.clock.notes import notes_of, refusal_text
+from edgefold.runtime.sensors.clock.notes import news_of, notes_of, refusal_text
 from edgefold.runtime.sensors.clock.row_slots import RowSlots
 from edgefold.runtime.sensors.clock.season_search import SeasonSearch
 
@@ -57,5 +57,5 @@ def test_a_row_that_changes_the_clock_has_a_note(times: list[float], expected: l
     for time in times:
         if not slots.accept(HOUR * time, 1.0, True):
             slots.learn(SeasonSearch())
-            notes += notes_of(slots)
+            notes += notes_of(news_of(slots), "date")
     assert [note for note in notes if "season" not in note] == expected
