@@ -16,10 +16,12 @@ from pathlib import Path
 FREESTANDING = Path(__file__).with_name("freestanding.c")
 FLAGS = (
     *("-std=c99", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC"),
-    *("-g0", "-DEDGEFOLD_LIBRARY", "-DEDGEFOLD_WITHOUT_SNAPSHOTS", "-fno-stack-protector"),
+    *("-g0", "-DEDGEFOLD_LIBRARY", "-DEDGEFOLD_WITHOUT_SNAPSHOTS", "-DEDGEFOLD_WITHOUT_SENSORS"),
+    *("-fno-stack-protector", "-fno-builtin-powf"),
     *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
 )
-"""Flags of every library. Snapshots are Python's work, and their C would need more functions."""
+"""Flags of every library. Snapshots and the rules of sensors are Python's work, and their C would
+need more functions; so would a power of 2, of which a compiler makes another function than powf."""
 ALONE = ("-nostdlib", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none")
 """Flags that link a library for Linux, which may leave no name undefined."""
 

@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 
 from edgefold.export.native.toolchain.compilers import compile_library
+from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 from scripts.wheels.archives import read_wheel, rewrite_sdist, write_wheel
-from scripts.wheels.platforms import FREESTANDING, PLATFORMS, Platform
-from tests.native_builds import compiler_or_skip
+from scripts.wheels.platforms import ALONE, FLAGS, FREESTANDING, PLATFORMS, Platform
+from tests.native_builds import c_files, compiler_or_skip
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".venv-wheels" / "bin" / "python"
@@ -113,6 +114,25 @@ def test_the_wheel_s_power_is_that_of_numpy(tmp_path: Path) -> None:
         # Double precision rounds once more: at most one float next to the nearest one.
         near = abs(int(expected.view("int32")) - int(found.view("int32"))) <= 1
         assert near or (np.isnan(expected) and np.isnan(found)), (x, y, expected, found)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_library_of_a_shipped_bundle_links_without_a_c_library(
+    name: str, tmp_path: Path
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only libraries for Linux are linked so")
+    compiler = compiler_or_skip(flags=(*FLAGS, "-O1"))
+    texts = {**c_files(shipped_bundle(name)), FREESTANDING.name: FREESTANDING.read_text()}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+        last = ("-ffreestanding", "-fno-builtin") if file == FREESTANDING.name else ()
+        if file.endswith(".c"):
+            command = [*compiler.command, *compiler.flags, *last, "-c", file]
+            subprocess.run(command, cwd=tmp_path, check=True)
+    objects = sorted(path.name for path in tmp_path.glob("*.o"))
+    subprocess.run([*compiler.command, "-shared", *ALONE, *objects], cwd=tmp_path, check=True)
 
 
 @pytest.fixture(scope="module")

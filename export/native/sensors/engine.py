@@ -3,7 +3,8 @@
 A bundle of the general model forecasts slots; the engine gives it the rows (time, value) of a
 sensor, as `edgefold.runtime.sensors` does. Its rules are typed Python, of which
 `edgefold.export.typed_python` makes C; what joins them to the model is the template
-`c/sensor_engine.c`. A library for Python's runtime also has the functions of `c/sensor_library.c`.
+`c/sensor_engine.c`. A library for Python's runtime also has the functions of `c/sensor_library.c`;
+wheels, whose libraries have no C library, leave all of them out with EDGEFOLD_WITHOUT_SENSORS.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ def engine_of(struct: StreamStruct, words: Mapping[str, Any]) -> EngineText:
     }
     return EngineText(
         filled("sensor_engine.h", all_words),
-        filled("sensor_engine.c", all_words) + filled("sensor_library.c", all_words),
+        "#ifndef EDGEFOLD_WITHOUT_SENSORS\n"
+        f"{filled('sensor_engine.c', all_words)}{filled('sensor_library.c', all_words)}#endif\n",
         f"    struct {struct.c_name}_search search;\n"
         "    struct edgefold_joined_path path;\n"
         f"    struct {struct.c_name}_kept kept;",
