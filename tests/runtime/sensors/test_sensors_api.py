@@ -283,14 +283,15 @@ def test_a_snapshot_that_kept_no_age_of_its_forecasts_goes_on(
 
 
 def test_a_bundle_without_weights_of_a_shape_has_straight_paths(
-    sensors: Sensors, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run(sensors, signal(200))
     present = NamedStates.present
     monkeypatch.setattr(
         NamedStates, "present", lambda states: {"values": present(states)["values"]}
     )
-    path = sensors.path(24)
+    with Sensors.open(compiled=False) as sensors:
+        run(sensors, signal(200))
+        path = sensors.path(24)
     part = math.log(20 / 16) / math.log(24 / 16)
     expected = path.mean[15] + part * (path.mean[23] - path.mean[15])
     assert path.mean[19] == pytest.approx(expected, rel=1e-12)
