@@ -20,6 +20,7 @@
 #if defined(EDGEFOLD_SAME_BITS)
 #define EDGEFOLD_LANES 1
 #elif defined(__AVX512F__) && defined(__GNUC__)
+#include <immintrin.h>
 #define EDGEFOLD_LANES 16
 #elif defined(__AVX__) && defined(__GNUC__)
 #define EDGEFOLD_LANES 8
@@ -44,4 +45,27 @@ EDGEFOLD_INLINE edgefold_vector edgefold_load(const float *from)
 EDGEFOLD_INLINE void edgefold_store(float *into, edgefold_vector numbers)
 {
     *(edgefold_vector *)into = numbers;
+}
+
+/* The first n numbers of a vector; the others are 0. Fewer than all of them only with 16 lanes. */
+EDGEFOLD_INLINE edgefold_vector edgefold_load_first(const float *from, int n)
+{
+#if EDGEFOLD_LANES == 16
+    if (n < EDGEFOLD_LANES)
+        return (edgefold_vector)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1u), from);
+#endif
+    (void)n;
+    return edgefold_load(from);
+}
+
+EDGEFOLD_INLINE void edgefold_store_first(float *into, edgefold_vector numbers, int n)
+{
+#if EDGEFOLD_LANES == 16
+    if (n < EDGEFOLD_LANES) {
+        _mm512_mask_storeu_ps(into, (__mmask16)((1u << n) - 1u), (__m512)numbers);
+        return;
+    }
+#endif
+    (void)n;
+    edgefold_store(into, numbers);
 }

@@ -2,7 +2,10 @@
 
    B lies in panels of 16 columns, then 8, 4 and 1, so that the sums of a panel stay in registers
    while k runs. Weights are stored so (b_row = 0); what is computed on the way is read in place,
-   row k at b + k * b_row. A may lie anywhere: element (i, k) at a + i * a_row + k * a_column. */
+   row k at b + k * b_row. Its last columns, fewer than a panel has, are a part of a vector where
+   the processor can leave some of its lanes out; else the last panel begins so early that it is
+   full, and computes some columns again.
+   A may lie anywhere: element (i, k) at a + i * a_row + k * a_column. */
 
 /* Four neighbouring numbers. */
 #if EDGEFOLD_LANES > 1
@@ -94,15 +97,19 @@ enum {
     EDGEFOLD_VECTORS = EDGEFOLD_LANES > 1 ? 16 / EDGEFOLD_LANES : 1 /* of a panel's row */
 };
 
+/* The columns of vector v of a panel: the last one of `vectors` has `last`. */
+#define EDGEFOLD_FILLED(v, vectors, last) ((v) + 1 < (vectors) ? EDGEFOLD_LANES : (last))
+
 /* b_vector lies between the vectors of a row of B: with 16 lanes each is a panel of its own. */
 struct edgefold_factors {
     int k, a_row, a_column, b_row, b_vector, bias_row, c_row, is_packed;
 };
 
 #if EDGEFOLD_LANES > 1
-/* `rows` rows of A times a panel of `vectors` vectors. */
-EDGEFOLD_INLINE void edgefold_tile(int rows, int vectors, const struct edgefold_factors *f,
-                                   const float *a, const float *b, const float *bias, float *c)
+/* `rows` rows of A times a panel of `vectors` vectors, of which the last has `last` columns. */
+EDGEFOLD_INLINE void edgefold_tile(int rows, int vectors, int last,
+                                   const struct edgefold_factors *f, const float *a,
+                                   const float *b, const float *bias, float *c)
 {
     edgefold_vector sum[8][4];
     EDGEFOLD_UNROLLED
@@ -110,7 +117,9 @@ EDGEFOLD_INLINE void edgefold_tile(int rows, int vectors, const struct edgefold_
         EDGEFOLD_UNROLLED
         for (int v = 0; v < vectors; v++) {
             const edgefold_vector zero = {0};
-            sum[i][v] = bias ? edgefold_load(bias + i * f->bias_row + v * EDGEFOLD_LANES) : zero;
+            sum[i][v] = bias ? edgefold_load_first(bias + i * f->bias_row + v * EDGEFOLD_LANES,
+                                                   EDGEFOLD_FILLED(v, vectors, last))
+                             : zero;
         }
     }
     for (int k = 0; k < f->k; k++) {
@@ -119,46 +128,52 @@ EDGEFOLD_INLINE void edgefold_tile(int rows, int vectors, const struct edgefold_
             const float one = a[i * f->a_row + k * f->a_column];
             EDGEFOLD_UNROLLED
             for (int v = 0; v < vectors; v++)
-                sum[i][v] += one * edgefold_load(b + k * f->b_row + v * f->b_vector);
+                sum[i][v] += one * edgefold_load_first(b + k * f->b_row + v * f->b_vector,
+                                                       EDGEFOLD_FILLED(v, vectors, last));
         }
     }
     EDGEFOLD_UNROLLED
     for (int i = 0; i < rows; i++) {
         EDGEFOLD_UNROLLED
         for (int v = 0; v < vectors; v++)
-            *(edgefold_vector *)(c + i * f->c_row + v * EDGEFOLD_LANES) = sum[i][v];
+            edgefold_store_first(c + i * f->c_row + v * EDGEFOLD_LANES, sum[i][v],
+                                 EDGEFOLD_FILLED(v, vectors, last));
     }
 }
 
 /* One row of A times a panel; four sums run side by side, since each waits for its last one. */
-EDGEFOLD_INLINE void edgefold_single(int vectors, const struct edgefold_factors *f, const float *a,
-                                     const float *b, const float *bias, float *c)
+EDGEFOLD_INLINE void edgefold_single(int vectors, int last, const struct edgefold_factors *f,
+                                     const float *a, const float *b, const float *bias, float *c)
 {
     edgefold_vector sum[4][4] = {{{0}}};
     const int whole = f->k - f->k % 4;
     EDGEFOLD_UNROLLED
     for (int v = 0; v < vectors; v++)
         if (bias)
-            sum[0][v] = edgefold_load(bias + v * EDGEFOLD_LANES);
+            sum[0][v] = edgefold_load_first(bias + v * EDGEFOLD_LANES,
+                                            EDGEFOLD_FILLED(v, vectors, last));
     for (int k = 0; k < whole; k += 4) {
         EDGEFOLD_UNROLLED
         for (int u = 0; u < 4; u++) {
             EDGEFOLD_UNROLLED
             for (int v = 0; v < vectors; v++)
                 sum[u][v] += a[(k + u) * f->a_column] *
-                             edgefold_load(b + (k + u) * f->b_row + v * f->b_vector);
+                             edgefold_load_first(b + (k + u) * f->b_row + v * f->b_vector,
+                                                 EDGEFOLD_FILLED(v, vectors, last));
         }
     }
     for (int k = whole; k < f->k; k++) {
         EDGEFOLD_UNROLLED
         for (int v = 0; v < vectors; v++)
-            sum[0][v] +=
-                a[k * f->a_column] * edgefold_load(b + k * f->b_row + v * f->b_vector);
+            sum[0][v] += a[k * f->a_column] *
+                         edgefold_load_first(b + k * f->b_row + v * f->b_vector,
+                                             EDGEFOLD_FILLED(v, vectors, last));
     }
     EDGEFOLD_UNROLLED
     for (int v = 0; v < vectors; v++)
-        *(edgefold_vector *)(c + v * EDGEFOLD_LANES) =
-            (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]);
+        edgefold_store_first(c + v * EDGEFOLD_LANES,
+                             (sum[0][v] + sum[1][v]) + (sum[2][v] + sum[3][v]),
+                             EDGEFOLD_FILLED(v, vectors, last));
 }
 
 /* Asks for lines `first` to `last` of the panel that comes next: a processor itself does not look
@@ -169,33 +184,34 @@ EDGEFOLD_INLINE void edgefold_soon(const float *memory, int first, int last)
         EDGEFOLD_PREFETCH((uintptr_t)memory + (uintptr_t)line * 64);
 }
 
-/* All rows times one panel. */
-EDGEFOLD_INLINE void edgefold_panel(int vectors, int m, const struct edgefold_factors *f,
-                                    const float *a, const float *b, const float *bias, float *c)
+/* All rows times one panel; see edgefold_tile. */
+EDGEFOLD_INLINE void edgefold_panel(int vectors, int last, int m,
+                                    const struct edgefold_factors *f, const float *a,
+                                    const float *b, const float *bias, float *c)
 {
     const int width = vectors * EDGEFOLD_LANES;
     const int lines = f->is_packed && m >= EDGEFOLD_MANY ? width * f->k / 16 : 0;
     int i = 0;
     if (m == 1) {
-        edgefold_single(vectors, f, a, b, bias, c);
+        edgefold_single(vectors, last, f, a, b, bias, c);
         return;
     }
     /* Two rows keep a processor half busy: 4 and 4 are rather taken than 6 and 2. */
     for (; i + EDGEFOLD_ROWS <= m && (EDGEFOLD_ROWS < 6 || m - i != EDGEFOLD_ROWS + 2);
          i += EDGEFOLD_ROWS) {
         edgefold_soon(b + width * f->k, lines * i / m, lines * (i + EDGEFOLD_ROWS) / m);
-        edgefold_tile(EDGEFOLD_ROWS, vectors, f, a + i * f->a_row, b,
+        edgefold_tile(EDGEFOLD_ROWS, vectors, last, f, a + i * f->a_row, b,
                       bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
     }
     for (; EDGEFOLD_ROWS >= 6 && i + 4 <= m; i += 4)
-        edgefold_tile(4, vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
-                      c + i * f->c_row);
+        edgefold_tile(4, vectors, last, f, a + i * f->a_row, b,
+                      bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
     for (; i + 2 <= m; i += 2)
-        edgefold_tile(2, vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
-                      c + i * f->c_row);
+        edgefold_tile(2, vectors, last, f, a + i * f->a_row, b,
+                      bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
     if (i < m)
-        edgefold_single(vectors, f, a + i * f->a_row, b, bias ? bias + i * f->bias_row : bias,
-                        c + i * f->c_row);
+        edgefold_single(vectors, last, f, a + i * f->a_row, b,
+                        bias ? bias + i * f->bias_row : bias, c + i * f->c_row);
 }
 
 /* A panel as wide as some vectors. */
@@ -203,11 +219,11 @@ EDGEFOLD_INLINE void edgefold_vectors(int panel, int m, const struct edgefold_fa
                                       const float *a, const float *b, const float *bias, float *c)
 {
     if (panel == 16)
-        edgefold_panel(EDGEFOLD_VECTORS, m, f, a, b, bias, c);
+        edgefold_panel(EDGEFOLD_VECTORS, EDGEFOLD_LANES, m, f, a, b, bias, c);
     else if (panel == 8)
-        edgefold_panel((EDGEFOLD_VECTORS + 1) / 2, m, f, a, b, bias, c);
+        edgefold_panel((EDGEFOLD_VECTORS + 1) / 2, EDGEFOLD_LANES, m, f, a, b, bias, c);
     else
-        edgefold_panel(1, m, f, a, b, bias, c);
+        edgefold_panel(1, EDGEFOLD_LANES, m, f, a, b, bias, c);
 }
 #endif
 
@@ -227,11 +243,69 @@ static float edgefold_dot(const float *a, const float *b, int n)
     return sum + lane[0];
 }
 
+#if EDGEFOLD_LANES > 1
+/* Four rows of A times a column; the numbers of both lie side by side. Each row has a vector of
+   sums, and at last those of all rows are added at once. */
+EDGEFOLD_INLINE edgefold_quad edgefold_four_dots(const struct edgefold_factors *f, const float *a,
+                                                 const float *b)
+{
+    edgefold_vector sum[4] = {{0}};
+    edgefold_quad part[4];
+    float lane[4 * EDGEFOLD_LANES], row[16], column[16], *rest = column;
+    int k = 0;
+    for (; k + EDGEFOLD_LANES <= f->k; k += EDGEFOLD_LANES) {
+        const edgefold_vector factors = edgefold_load(b + k);
+        EDGEFOLD_UNROLLED
+        for (int i = 0; i < 4; i++)
+            sum[i] += edgefold_load(a + i * f->a_row + k) * factors;
+    }
+#if EDGEFOLD_LANES == 16
+    if (k < f->k) {
+        const edgefold_vector factors = edgefold_load_first(b + k, f->k - k);
+        EDGEFOLD_UNROLLED
+        for (int i = 0; i < 4; i++)
+            sum[i] += edgefold_load_first(a + i * f->a_row + k, f->k - k) * factors;
+        k = f->k;
+    }
+#endif
+    memcpy(lane, sum, sizeof lane);
+    EDGEFOLD_UNROLLED
+    for (int i = 0; i < 4; i++) {
+        part[i] = edgefold_four_of(lane + i * EDGEFOLD_LANES);
+        EDGEFOLD_UNROLLED
+        for (int l = 4; l < EDGEFOLD_LANES; l += 4)
+            part[i] += edgefold_four_of(lane + i * EDGEFOLD_LANES + l);
+    }
+    for (; k + 4 <= f->k; k += 4)
+        EDGEFOLD_UNROLLED
+        for (int i = 0; i < 4; i++)
+            part[i] += edgefold_four_of(a + i * f->a_row + k) * edgefold_four_of(b + k);
+    EDGEFOLD_UNROLLED
+    for (int i = 0; i < 4; i++)
+        edgefold_put(row + 4 * i, part[i]);
+    edgefold_turned(row, 4, column, 4);
+    for (; k < f->k; k++)
+        for (int i = 0; i < 4; i++)
+            rest[i] += a[i * f->a_row + k] * b[k];
+    return (edgefold_four_of(column) + edgefold_four_of(column + 4)) +
+           (edgefold_four_of(column + 8) + edgefold_four_of(column + 12));
+}
+#endif
+
 /* One column. */
 static void edgefold_column(int m, const struct edgefold_factors *f, const float *a,
                             const float *b, const float *bias, float *c)
 {
-    for (int i = 0; i < m; i++) {
+    int i = 0;
+#if EDGEFOLD_LANES > 1
+    for (; f->a_column == 1 && f->b_row == 1 && i + 4 <= m; i += 4) {
+        float four[4];
+        edgefold_put(four, edgefold_four_dots(f, a + i * f->a_row, b));
+        for (int r = 0; r < 4; r++)
+            c[(i + r) * f->c_row] = four[r] + (bias ? bias[(i + r) * f->bias_row] : 0.0f);
+    }
+#endif
+    for (; i < m; i++) {
         const float *row = a + i * f->a_row;
         float sum = bias ? bias[i * f->bias_row] : 0.0f;
         if (f->a_column == 1 && f->b_row == 1)
@@ -297,8 +371,17 @@ static int edgefold_next_panel(int left, int m, struct edgefold_factors *f, int 
 #if EDGEFOLD_LANES == 16
     if (left >= 32) { /* two panels side by side */
         f->b_vector = b_row ? 16 : 16 * f->k;
-        edgefold_panel(2, m, f, a, b, bias, c);
+        edgefold_panel(2, 16, m, f, a, b, bias, c);
         return 32;
+    }
+    if (b_row && left > 16) {
+        f->b_vector = 16;
+        edgefold_panel(2, left - 16, m, f, a, b, bias, c);
+        return left;
+    }
+    if (b_row && left < 16) {
+        edgefold_panel(1, left, m, f, a, b, bias, c);
+        return left;
     }
 #endif
 #if EDGEFOLD_LANES > 1
@@ -320,10 +403,25 @@ static inline void edgefold_product(int m, int n, int k, const float *a, int a_r
 {
     struct edgefold_factors f = {k, a_row, a_column, 0, EDGEFOLD_LANES, bias_row, c_row, !b_row};
     for (int j = 0; j < n;) {
+#if EDGEFOLD_LANES > 1 && EDGEFOLD_LANES < 16
+        const int left = n - j, full = left > 8 ? 16 : left > 4 ? 8 : 4;
+        if (b_row && left < 16 && full <= n)
+            j = n - full;
+#endif
         const float *from = b_row ? b + j : b + j * k;
         f.b_vector = EDGEFOLD_LANES;
         j += edgefold_next_panel(n - j, m, &f, b_row, a, from, bias ? bias + j : bias, c + j);
     }
+}
+
+/* The same for a B of few columns: numbers of a column lie side by side, columns b_column apart. */
+static inline void edgefold_product_columns(int m, int n, int k, const float *a, int a_row,
+                                            int a_column, const float *b, int b_column,
+                                            const float *bias, int bias_row, float *c, int c_row)
+{
+    const struct edgefold_factors f = {k, a_row, a_column, 1, 0, bias_row, c_row, 0};
+    for (int j = 0; j < n; j++)
+        edgefold_column(m, &f, a, b + j * b_column, bias ? bias + j : bias, c + j);
 }
 
 /* The same with weights of 8 bits, or of 16, in the same panels: up to 32 columns at once are made

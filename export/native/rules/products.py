@@ -25,6 +25,8 @@ APART = (1, 1, 1, 1)
 for axes of the batch."""
 AT_ONCE = 32
 """Number of columns of narrow weights that products.c converts to float32 at a time."""
+FEW = 4
+"""Number of columns below which a computed right factor is read column by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,14 @@ class Factor:
         value: The factor. For packed weights (see `packed`) the view gives the start of each
             matrix, and its strides along K and N are 0.
         row: Distance from one row to the next, in elements; 0 for packed weights.
+        column: Distance from one column to the next, if the numbers of a column lie side by side;
+            0 if those of a row do.
         scales: Factor of each column, for int8 weights; else None.
     """
 
     value: Value
     row: int = 0
+    column: int = 0
     scales: Value | None = None
 
     @property
@@ -120,6 +125,8 @@ def product(
         program.rows(name, left.shape[:-2], operands, call, [result, wide])
     else:
         call = f"edgefold_product({sizes}, {{2}}, {right.row}, {into});"
+        if right.column:
+            call = f"edgefold_product_columns({sizes}, {{2}}, {right.column}, {into});"
         program.rows(name, left.shape[:-2], operands, call, [result])
     if result is not target:
         program.keep(result, name, target)
@@ -132,10 +139,15 @@ def _left_factor(lowering: Lowering, left: Value, name: str) -> Value:
     """
     if left.view:
         return left
-    turned = (*range(len(left.shape) - 2), len(left.shape) - 1, len(left.shape) - 2)
     if any(view.strides[-2] == 1 < view.strides[-1] for view in leaves(left.expression)):
-        return lowering.program.keep(left.transposed(turned), name).transposed(turned)
+        return _turned(lowering.program.keep(_turned(left), name))
     return lowering.program.keep(left, name)
+
+
+def _turned(matrices: Value) -> Value:
+    """Return transposed matrices, which lie in the same memory."""
+    rank = len(matrices.shape)
+    return matrices.transposed((*range(rank - 2), rank - 1, rank - 2))
 
 
 def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
@@ -148,21 +160,32 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
     narrow = lowering.narrow.get(name)
     if narrow is not None and narrow.weights.ndim == 2 and not turned:
         scales = lowering.stored((narrow.scales * np.float32(alpha)).reshape(*APART, -1))
-        return Factor(packed_value(lowering, narrow.weights, batch, name), 0, scales)
+        return Factor(packed_value(lowering, narrow.weights, batch, name), scales=scales)
     if lowering.is_constant(1):
         array = lowering.constant(1)
         if array.dtype != np.float16 or alpha != 1:
             array = array.astype(np.float32) * np.float32(alpha)
         return Factor(packed_value(lowering, array.T if turned else array, batch, name))
-    value = times(lowering.value(1), alpha)
+    # Memory that other nodes read too is written once for all of them.
+    value = lowering.in_memory(1) if lowering.uses[name] > 1 else lowering.value(1)
+    value = times(value, alpha)
     value = value.transposed((1, 0)) if turned else value
+    kept = f"{c_name(lowering.node.output[0])}_right"
+    k, n = value.shape[-2:]
+    if n < FEW:
+        columns = _turned(value)
+        if not columns.in_rows:
+            columns = lowering.program.keep(columns, kept)
+        assert columns.view is not None
+        whole = _turned(columns).broadcast((*batch, k, n))
+        return Factor(whole, column=columns.view.strides[-2] or k)
     view = value.view
-    if view is None or not value.in_rows or (view.strides[-2] == 0 and value.shape[-2] != 1):
+    if view is None or not value.in_rows or (view.strides[-2] == 0 and k != 1):
         # to products.c, rows 0 apart are packed weights
-        value = lowering.program.keep(value, f"{c_name(lowering.node.output[0])}_right")
+        value = lowering.program.keep(value, kept)
     assert value.view is not None
-    row = value.view.strides[-2] or value.shape[-1]
-    return Factor(value.broadcast((*batch, *value.shape[-2:])), row)
+    row = value.view.strides[-2] or n
+    return Factor(value.broadcast((*batch, k, n)), row)
 
 
 def packed_value(lowering: Lowering, array: Array, batch: Shape, name: str) -> Value:
