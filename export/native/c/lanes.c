@@ -69,3 +69,14 @@ EDGEFOLD_INLINE void edgefold_store_first(float *into, edgefold_vector numbers, 
     (void)n;
     edgefold_store(into, numbers);
 }
+
+/* Sums of n neighbours are computed in blocks of one vector each. The last block begins so early
+   that it is full. */
+#if EDGEFOLD_LANES == 1 && defined(__ARM_FEATURE_MVE)
+#define EDGEFOLD_WIDTH 4 /* the compiler makes vectors of its own */
+#else
+#define EDGEFOLD_WIDTH EDGEFOLD_LANES
+#endif
+#define EDGEFOLD_BLOCK(n) ((n) < EDGEFOLD_WIDTH ? (n) : EDGEFOLD_WIDTH)
+#define EDGEFOLD_FIRST(at, n) \
+    ((at) < (n) - EDGEFOLD_BLOCK(n) ? (at) : (n) - EDGEFOLD_BLOCK(n))

@@ -251,7 +251,7 @@ EDGEFOLD_INLINE edgefold_quad edgefold_four_dots(const struct edgefold_factors *
 {
     edgefold_vector sum[4] = {{0}};
     edgefold_quad part[4];
-    float lane[4 * EDGEFOLD_LANES], row[16], column[16], *rest = column;
+    float lane[4 * EDGEFOLD_LANES], row[16], column[16];
     int k = 0;
     for (; k + EDGEFOLD_LANES <= f->k; k += EDGEFOLD_LANES) {
         const edgefold_vector factors = edgefold_load(b + k);
@@ -265,7 +265,6 @@ EDGEFOLD_INLINE edgefold_quad edgefold_four_dots(const struct edgefold_factors *
         EDGEFOLD_UNROLLED
         for (int i = 0; i < 4; i++)
             sum[i] += edgefold_load_first(a + i * f->a_row + k, f->k - k) * factors;
-        k = f->k;
     }
 #endif
     memcpy(lane, sum, sizeof lane);
@@ -276,17 +275,21 @@ EDGEFOLD_INLINE edgefold_quad edgefold_four_dots(const struct edgefold_factors *
         for (int l = 4; l < EDGEFOLD_LANES; l += 4)
             part[i] += edgefold_four_of(lane + i * EDGEFOLD_LANES + l);
     }
+#if EDGEFOLD_LANES < 16
     for (; k + 4 <= f->k; k += 4)
         EDGEFOLD_UNROLLED
         for (int i = 0; i < 4; i++)
             part[i] += edgefold_four_of(a + i * f->a_row + k) * edgefold_four_of(b + k);
+#endif
     EDGEFOLD_UNROLLED
     for (int i = 0; i < 4; i++)
         edgefold_put(row + 4 * i, part[i]);
     edgefold_turned(row, 4, column, 4);
+#if EDGEFOLD_LANES < 16
     for (; k < f->k; k++)
         for (int i = 0; i < 4; i++)
-            rest[i] += a[i * f->a_row + k] * b[k];
+            column[i] += a[i * f->a_row + k] * b[k];
+#endif
     return (edgefold_four_of(column) + edgefold_four_of(column + 4)) +
            (edgefold_four_of(column + 8) + edgefold_four_of(column + 12));
 }
@@ -298,8 +301,9 @@ static void edgefold_column(int m, const struct edgefold_factors *f, const float
 {
     int i = 0;
 #if EDGEFOLD_LANES > 1
-    for (; f->a_column == 1 && f->b_row == 1 && i + 4 <= m; i += 4) {
+    for (; f->a_column == 1 && f->b_row == 1 && m >= 4 && i < m; i += 4) {
         float four[4];
+        i = i < m - 4 ? i : m - 4; /* the last four may begin with rows that were there before */
         edgefold_put(four, edgefold_four_dots(f, a + i * f->a_row, b));
         for (int r = 0; r < 4; r++)
             c[(i + r) * f->c_row] = four[r] + (bias ? bias[(i + r) * f->bias_row] : 0.0f);

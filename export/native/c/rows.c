@@ -173,10 +173,11 @@ static inline float edgefold_row_powers(const float *x, float *out, float larges
             out[i + l] = edgefold_exp_below_one(x[i + l] - largest);
         edgefold_add(&sums, out + i);
     }
-    for (int i = whole; i < n; i++) {
+    EDGEFOLD_INDEPENDENT
+    for (int i = whole; i < n; i++)
         out[i] = edgefold_exp_below_one(x[i] - largest);
+    for (int i = whole; i < n; i++)
         rest += out[i];
-    }
     return rest + edgefold_total(&sums);
 }
 
@@ -291,11 +292,40 @@ static inline void edgefold_row_cum_sum_int(int64_t *x, int n)
         x[i] = (int64_t)((uint64_t)x[i] + (uint64_t)x[i - 1]);
 }
 
+/* A whole number that is smaller, the earlier a number comes: the largest first with sign 1, the
+   smallest with sign -1. */
+static inline int32_t edgefold_order(float x, int sign)
+{
+    const uint32_t bits = edgefold_bits(x + 0.0f); /* -0 is 0 */
+    const uint32_t rising = bits ^ (bits >> 31 ? 0x7fffffffu : 0u);
+    return (int32_t)(sign > 0 ? ~rising : rising);
+}
+
+/* All n: the place of each is the number of those before it, which vectors count. */
+static inline void edgefold_row_sorted(const float *x, int n, int sign, float *values,
+                                       int64_t *places)
+{
+    for (int i = 0; i < n; i++) {
+        const int32_t own = edgefold_order(x[i], sign);
+        int32_t at = 0;
+        for (int32_t j = 0; j < n; j++) {
+            const int32_t other = edgefold_order(x[j], sign);
+            at += (other < own) | ((other == own) & (j < i));
+        }
+        values[at] = x[i];
+        places[at] = i;
+    }
+}
+
 /* The k largest with sign 1, the k smallest with sign -1, the first of equal ones before others. */
 static inline void edgefold_row_top_k(const float *x, int n, int sign, float *values,
                                       int64_t *places, int k)
 {
     int held = 0;
+    if (EDGEFOLD_LANES > 1 && k == n && n <= 64) {
+        edgefold_row_sorted(x, n, sign, values, places);
+        return;
+    }
     for (int i = 0; i < n; i++) {
         int at;
         if (held == k && !((float)sign * x[i] > (float)sign * values[k - 1]))

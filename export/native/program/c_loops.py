@@ -10,11 +10,14 @@ from edgefold.export.native.program.statements import (
     KernelCall,
     Loop,
     Statement,
+    Sums,
 )
 from edgefold.export.native.program.values import Expression, Literal, Pick, Shape, View, leaves
 
 OUTER = "h"
 """Name of the C index of a nest, which is a loop over slices."""
+IN_SUMS = ("at", "first", "sum")
+"""Names of C variables of sums."""
 VECTORISED = 8
 """Smallest length of an inner loop that gets the hint that its iterations are independent."""
 
@@ -23,6 +26,8 @@ def statement_text(statement: Statement) -> list[str]:
     """Return the C lines of a statement."""
     if isinstance(statement, Loop):
         return loop_text(statement)
+    if isinstance(statement, Sums):
+        return sums_text(statement)
     if isinstance(statement, KernelCall):
         return call_text(statement)
     lines = [f"    {line}" for inner in statement.body for line in statement_text(inner)]
@@ -40,6 +45,37 @@ def call_text(call: KernelCall) -> list[str]:
         at = place_text(view, view.strides[: len(indices)], indices)
         starts.append(view.buffer.name + f" + {at}" * (at != "0"))
     return [*lines, "    " * len(indices) + call.template.format(*starts)]
+
+
+def sums_text(sums: Sums) -> list[str]:
+    """Return the C lines of sums: those of one block of neighbours after the other.
+
+    A block is as long as a vector (`EDGEFOLD_BLOCK` in c/lanes.c). The last one begins so early
+    that it is full, and may compute sums again.
+    """
+    views = [sums.target, *leaves(sums.expression)]
+    shape, strides = _collapsed((*sums.shape, sums.n), views)
+    indices = INDICES[: len(shape)]
+    last, term = indices[-2], indices[-1]
+    length, n = shape[-2:]
+    value = expression_text(sums.expression, indices, strides, {})
+    each = f"for (int {last} = first; {last} < first + EDGEFOLD_BLOCK({length}); {last}++)"
+    lines = [f"/* {sums.note} */"]
+    for depth, (index, turns) in enumerate(zip(indices, shape[:-2], strict=False)):
+        lines.append("    " * depth + f"for (int {index} = 0; {index} < {turns}; {index}++)")
+    block = [
+        f"for (int at = 0; at < {length}; at += EDGEFOLD_BLOCK({length})) {{",
+        f"    const int first = EDGEFOLD_FIRST(at, {length});",
+        f"    float sum[EDGEFOLD_BLOCK({length})] = {{0}};",
+        f"    for (int {term} = 0; {term} < {n}; {term}++)",
+        "        EDGEFOLD_INDEPENDENT",
+        f"        {each}",
+        f"            sum[{last} - first] += {value};",
+        f"    {each}",
+        f"        {element(sums.target, indices, strides)} = sum[{last} - first];",
+        "}",
+    ]
+    return lines + ["    " * (len(shape) - 2) + line for line in block]
 
 
 def loop_text(loop: Loop) -> list[str]:

@@ -13,18 +13,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement
+from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement, Sums
 from edgefold.export.native.program.values import ANYWHERE, Buffer, Shape, View, leaves, mapped
 
 LEAST = 256
 """Smallest number of elements of a slice for which statements are nested."""
 Span = tuple[int, int]
+Inner = Loop | Sums | KernelCall
+"""Kinds of statements that a nest may have."""
 
 
 def nested(statements: Sequence[Statement]) -> list[Statement]:
     """Gather statements in nests (loops over slices) where that saves memory, and return all."""
     users = Counter(b for statement in statements for b in statement.reads | statement.writes)
-    runs: list[list[Loop | KernelCall]] = []
+    runs: list[list[Inner]] = []
     for statement in statements:
         assert not isinstance(statement, Nest)
         home = _home(statement, runs)
@@ -35,9 +37,7 @@ def nested(statements: Sequence[Statement]) -> list[Statement]:
     return [part for run in runs for part in _closed(run, users)]
 
 
-def _home(
-    statement: Loop | KernelCall, runs: Sequence[list[Loop | KernelCall]]
-) -> list[Loop | KernelCall] | None:
+def _home(statement: Inner, runs: Sequence[list[Inner]]) -> list[Inner] | None:
     """Return the last run (statements that go slice by slice) that a statement may join.
 
     A statement must stay behind the last run on which it depends, so it joins this run or a later
@@ -52,30 +52,36 @@ def _home(
     return None
 
 
-def _first_axis(statement: Loop | KernelCall) -> int:
-    shape = statement.shape if isinstance(statement, Loop) else statement.lead
-    return shape[0] if shape else 1
+def _first_axis(statement: Inner) -> int:
+    if isinstance(statement, KernelCall):
+        return statement.lead[0] if statement.lead else 1
+    needed = 2 if isinstance(statement, Sums) else 1  # sums keep an axis of neighbours
+    return statement.shape[0] if len(statement.shape) >= needed else 1
 
 
-def _depends(statement: Loop | KernelCall, run: Sequence[Loop | KernelCall]) -> bool:
+def _depends(statement: Inner, run: Sequence[Inner]) -> bool:
     """Return whether a statement must stay behind a run: one writes a buffer the other uses."""
     written = set[Buffer]().union(*(s.writes for s in run))
     touched = written.union(*(s.reads for s in run))
     return bool(statement.reads & written or statement.writes & touched)
 
 
-def _views(statement: Loop | KernelCall) -> Iterator[tuple[View, Shape]]:
+def _views(statement: Inner) -> Iterator[tuple[View, Shape]]:
     """Yield the views that a statement touches, each with the lengths of its axes."""
     if isinstance(statement, KernelCall):
         for view, shape in zip(statement.views, statement.shapes, strict=True):
             yield view, statement.lead + shape
+        return
+    if isinstance(statement, Sums):
+        for view in (statement.target, *leaves(statement.expression)):
+            yield view, (*statement.shape, statement.n)
         return
     for a in statement.assignments:
         for view in (a.target, *leaves(a.expression)):
             yield view, statement.shape
 
 
-def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
+def _slices(run: Sequence[Inner]) -> dict[Buffer, Span] | None:
     """Return the first and the last element that slice 0 uses, by buffer.
 
     Only buffers count that the run writes and several of its statements use. Return None where
@@ -100,7 +106,7 @@ def _slices(run: Sequence[Loop | KernelCall]) -> dict[Buffer, Span] | None:
     return spans
 
 
-def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statement]:
+def _closed(run: list[Inner], users: Counter[Buffer]) -> list[Statement]:
     """Return statements as one loop over slices, or as they are where that saves no memory.
 
     `users` counts the statements that use each buffer.
@@ -113,7 +119,7 @@ def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statem
         if buffer.place == "arena" and inside[buffer] == users[buffer]
     }
     largest = max((last - first for first, last in private.values()), default=0)
-    if largest < LEAST or not any(isinstance(statement, KernelCall) for statement in run):
+    if largest < LEAST or all(isinstance(statement, Loop) for statement in run):
         return list(run)
 
     def cut(view: View) -> View:
@@ -123,11 +129,15 @@ def _closed(run: list[Loop | KernelCall], users: Counter[Buffer]) -> list[Statem
             )
         return replace(view, outer=view.strides[0], strides=view.strides[1:])
 
-    body: list[Loop | KernelCall] = []
+    body: list[Inner] = []
     for statement in run:
         if isinstance(statement, KernelCall):
             views = [cut(view) for view in statement.views]
             body.append(replace(statement, lead=statement.lead[1:], views=views))
+        elif isinstance(statement, Sums):
+            target, expression = cut(statement.target), mapped(statement.expression, cut)
+            shape = statement.shape[1:]
+            body.append(replace(statement, shape=shape, target=target, expression=expression))
         else:
             assignments = [
                 replace(a, target=cut(a.target), expression=mapped(a.expression, cut))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgefold.export.graphs.operators import having
 from edgefold.export.graphs.static_graph import attribute, constants_of, dtypes_of, shapes_of
-from edgefold.export.native.program.c_loops import OUTER
+from edgefold.export.native.program.c_loops import IN_SUMS, OUTER
 from edgefold.export.native.program.c_words import C_TYPES, c_identifier
 from edgefold.export.native.program.constants import Constants, number_text
 from edgefold.export.native.program.coverage import UncoveredError, UncoveredNode
@@ -222,7 +222,7 @@ KEYWORDS = (
     "inline int long register restrict return short signed sizeof static struct switch typedef "
     "union unsigned void volatile while asm sqrtf fabsf ceilf fmodf"
 )
-RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode"}
+RESERVED = {*KEYWORDS.split(), *C_TYPES.values(), *INDICES, OUTER, "arena", "mode", *IN_SUMS}
 """Names that a value cannot have in C, because the language or the function's text uses them."""
 
 

@@ -1,16 +1,17 @@
 """Define the statements of one C function, and simplify them before they become text.
 
-A statement is a loop over the elements of a shape, with one assignment or more, or a call of a
-kernel: a fixed C function. Values stay expressions until something needs them in memory;
-`Program.keep` then writes them. Afterwards loops over the same elements are joined, and memory that
-only one loop uses becomes a local variable, so that a chain of operations passes over memory once.
+A statement is a loop over the elements of a shape, with one assignment or more; or sums of an
+expression; or a call of a kernel: a fixed C function. Values stay expressions until something needs
+them in memory; `Program.keep` then writes them. Afterwards loops over the same elements are joined,
+and memory that only one loop uses becomes a local variable, so that a chain of operations passes
+over memory once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgefold.export.native.program.values import (
     Buffer,
@@ -69,6 +70,36 @@ class Loop:
 
 
 @dataclass(slots=True)
+class Sums:
+    """Adds up n values of an expression for every element of a shape.
+
+    The expression is never written to memory. Neighbours along the shape's last axis are computed
+    side by side.
+
+    Attributes:
+        note: Name of the result in the graph.
+        shape: Lengths of the result's axes; none is 1, and there is at least one.
+        n: Number of values in each sum.
+        target: Place of a result; it has a stride of 0 for the axis along which values are added.
+        expression: The expression; its views have the axes of `shape` and then that of the values.
+    """
+
+    note: str
+    shape: Shape
+    n: int
+    target: View
+    expression: Expression
+
+    @property
+    def reads(self) -> set[Buffer]:
+        return {view.buffer for view in leaves(self.expression)}
+
+    @property
+    def writes(self) -> set[Buffer]:
+        return {self.target.buffer}
+
+
+@dataclass(slots=True)
 class KernelCall:
     """Calls a kernel for each row, or each matrix, of some values.
 
@@ -107,7 +138,7 @@ class Nest:
     """
 
     n: int
-    body: list[Loop | KernelCall]
+    body: list[Loop | Sums | KernelCall]
 
     @property
     def note(self) -> str:
@@ -123,7 +154,7 @@ class Nest:
         return set[Buffer]().union(*(s.writes for s in self.body))
 
 
-Statement = Loop | KernelCall | Nest
+Statement = Loop | Sums | KernelCall | Nest
 
 
 @dataclass(slots=True)
@@ -188,6 +219,18 @@ class Program:
     def contiguous(self, value: Value, name: str) -> Value:
         """Return the value in memory, in row-major order without gaps; by a copy if needed."""
         return value if value.is_row_major else self.keep(value, name)
+
+    def sums(self, value: Value, name: str, into: Value) -> None:
+        """Write the sums along the last axis of a value to `into`, which has the other axes."""
+        assert into.view is not None
+        axes = _long_axes(into.shape)
+
+        def without(view: View) -> View:
+            return replace(view, strides=tuple(view.strides[axis] for axis in (*axes, -1)))
+
+        target = without(replace(into.view, strides=(*into.view.strides, 0)))
+        shape, expression = tuple(into.shape[a] for a in axes), mapped(value.expression, without)
+        self.statements.append(Sums(name, shape, value.shape[-1], target, expression))
 
     def rows(
         self, note: str, lead: Shape, values: Sequence[Value], call: str, writes: Sequence[Value]

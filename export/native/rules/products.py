@@ -11,6 +11,8 @@ from edgefold.export.native.program.constants import Array, number_text, packed
 from edgefold.export.native.program.limits import limited
 from edgefold.export.native.program.lowering import Lowering, Rule, c_name
 from edgefold.export.native.program.values import (
+    Apply,
+    Expression,
     Literal,
     Shape,
     Value,
@@ -25,6 +27,8 @@ APART = (1, 1, 1, 1)
 for axes of the batch."""
 AT_ONCE = 32
 """Number of columns of narrow weights that products.c converts to float32 at a time."""
+SIDE_BY_SIDE = 8
+"""Number of sums from which a computed factor is added up without being written to memory."""
 FEW = 4
 """Number of columns below which a computed right factor is read column by column."""
 
@@ -66,8 +70,45 @@ def _matmul(lowering: Lowering) -> None:
     else:
         batch = shape[:-2]
         wide = left.broadcast((*batch, *left.shape[-2:]))
-        product(lowering, wide, target, right_factor(lowering, batch, 1.0), None)
+        if not _is_summed(lowering, wide, target):
+            product(lowering, wide, target, right_factor(lowering, batch, 1.0), None)
     lowering.computed(target)
+
+
+def _is_summed(lowering: Lowering, left: Value, target: Value) -> bool:
+    """Write a product to `target` as sums, if each element of a computed factor is needed once.
+
+    So it is where the other factor is one column, or one row. Neighbours among the sums must come
+    from neighbours in memory. Return whether all this is so.
+    """
+    if lowering.is_constant(1):
+        return False
+    batch, (m, k), n = left.shape[:-2], left.shape[-2:], target.shape[-1]
+    right = _turned(lowering.value(1).broadcast((*batch, k, n)))  # (..., N, K)
+    by_column = n == 1
+    many, other = (left, 1) if by_column else (right, 0)
+    if not (by_column or m == 1) or many.shape[-2] < SIDE_BY_SIDE:
+        return False
+    is_own = lowering.uses[lowering.node.input[1 - other]] == 1
+    if many.view or not is_own or not _moves_evenly(many.expression):
+        return False
+    one = lowering.in_memory(other)
+    one = (_turned(one) if by_column else one).broadcast(many.shape)
+    terms = apply("({0} * {1})", 1, many.expression, one.expression)
+    into = target.reshaped(many.shape[:-1])
+    assert into is not None
+    name = c_name(lowering.node.output[0])
+    lowering.program.sums(Value(many.shape, "float32", terms), name, into)
+    return True
+
+
+def _moves_evenly(expression: Expression) -> bool:
+    """Return whether neighbours along the last axis but one are neighbours in memory, or equal."""
+    if isinstance(expression, View):
+        return expression.strides[-2] in (0, 1)
+    if isinstance(expression, Apply):
+        return all(map(_moves_evenly, expression.arguments))
+    return isinstance(expression, Literal)
 
 
 def _gemm(lowering: Lowering) -> None:
@@ -174,7 +215,7 @@ def right_factor(lowering: Lowering, batch: Shape, alpha: float) -> Factor:
     k, n = value.shape[-2:]
     if n < FEW:
         columns = _turned(value)
-        if not columns.in_rows:
+        if not columns.in_rows or (n > 1 and columns.view and columns.view.strides[-2] == 0):
             columns = lowering.program.keep(columns, kept)
         assert columns.view is not None
         whole = _turned(columns).broadcast((*batch, k, n))

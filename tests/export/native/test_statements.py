@@ -99,6 +99,24 @@ def test_a_turned_copy_is_a_call_of_the_kernel_where_both_axes_are_long() -> Non
     assert "edgefold_transpose" not in text(2, 3, 7)
 
 
+def test_a_factor_that_one_column_reads_is_summed_without_memory() -> None:
+    nodes = [
+        node("Sub", ["a", "b"], ["c"]),
+        node("Erf", ["c"], ["d"]),
+        node("MatMul", ["d", "w"], ["out"]),
+    ]
+    inputs = {"a": normal(2, 33, 1), "b": normal(2, 1, 24), "w": normal(2, 24, 1)}
+    text, arena = written(Case("once", tuple(nodes), inputs))
+    assert "edgefold_product" not in text
+    assert text.count("edgefold_erf") == 1
+    assert arena == 0
+    nodes[2] = node("MatMul", ["d", "d"], ["out"])
+    square = {"a": normal(2, 9, 1), "b": normal(2, 1, 9)}
+    text, arena = written(Case("square", tuple(nodes), square))
+    assert "edgefold_product" in text
+    assert arena >= 2 * 9 * 9 * 4
+
+
 def test_loops_over_the_same_elements_are_not_joined_where_one_needs_another_element() -> None:
     program = Program()
     given_value = Value((8,), "float32", View(Buffer("a", "float32", 8, "argument"), 0, (1,)))
