@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement, Sums
+from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement, SumLoop
 from edgefold.export.native.program.values import Apply, Expression, Pick, Shape, View
 
 Place = tuple[View, Shape, Shape]
@@ -30,12 +30,12 @@ def outside(statements: Sequence[Statement]) -> str:
     return ""
 
 
-def _places(statement: Loop | Sums | KernelCall) -> Iterator[Place]:
+def _places(statement: Loop | SumLoop | KernelCall) -> Iterator[Place]:
     if isinstance(statement, KernelCall):
         for view, shape in zip(statement.views, statement.shapes, strict=True):
             yield view, statement.lead + shape, view.strides
         return
-    if isinstance(statement, Sums):
+    if isinstance(statement, SumLoop):
         shape = (*statement.shape, statement.n)
         yield statement.target, shape, statement.target.strides
         yield from _read(statement.expression, shape)

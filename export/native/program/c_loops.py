@@ -10,7 +10,7 @@ from edgefold.export.native.program.statements import (
     KernelCall,
     Loop,
     Statement,
-    Sums,
+    SumLoop,
 )
 from edgefold.export.native.program.values import Expression, Literal, Pick, Shape, View, leaves
 
@@ -26,7 +26,7 @@ def statement_text(statement: Statement) -> list[str]:
     """Return the C lines of a statement."""
     if isinstance(statement, Loop):
         return loop_text(statement)
-    if isinstance(statement, Sums):
+    if isinstance(statement, SumLoop):
         return sums_text(statement)
     if isinstance(statement, KernelCall):
         return call_text(statement)
@@ -47,7 +47,7 @@ def call_text(call: KernelCall) -> list[str]:
     return [*lines, "    " * len(indices) + call.template.format(*starts)]
 
 
-def sums_text(sums: Sums) -> list[str]:
+def sums_text(sums: SumLoop) -> list[str]:
     """Return the C lines of sums: those of one block of neighbours after the other.
 
     A block is as long as a vector (`EDGEFOLD_BLOCK` in c/lanes.c). The last one begins so early

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement, Sums
+from edgefold.export.native.program.statements import KernelCall, Loop, Nest, Statement, SumLoop
 from edgefold.export.native.program.values import ANYWHERE, Buffer, Shape, View, leaves, mapped
 
 LEAST = 256
 """Smallest number of elements of a slice for which statements are nested."""
 Span = tuple[int, int]
-Inner = Loop | Sums | KernelCall
+Inner = Loop | SumLoop | KernelCall
 """Kinds of statements that a nest may have."""
 
 
@@ -55,7 +55,7 @@ def _home(statement: Inner, runs: Sequence[list[Inner]]) -> list[Inner] | None:
 def _first_axis(statement: Inner) -> int:
     if isinstance(statement, KernelCall):
         return statement.lead[0] if statement.lead else 1
-    needed = 2 if isinstance(statement, Sums) else 1  # sums keep an axis of neighbours
+    needed = 2 if isinstance(statement, SumLoop) else 1  # sums keep an axis of neighbours
     return statement.shape[0] if len(statement.shape) >= needed else 1
 
 
@@ -72,7 +72,7 @@ def _views(statement: Inner) -> Iterator[tuple[View, Shape]]:
         for view, shape in zip(statement.views, statement.shapes, strict=True):
             yield view, statement.lead + shape
         return
-    if isinstance(statement, Sums):
+    if isinstance(statement, SumLoop):
         for view in (statement.target, *leaves(statement.expression)):
             yield view, (*statement.shape, statement.n)
         return
@@ -134,7 +134,7 @@ def _closed(run: list[Inner], users: Counter[Buffer]) -> list[Statement]:
         if isinstance(statement, KernelCall):
             views = [cut(view) for view in statement.views]
             body.append(replace(statement, lead=statement.lead[1:], views=views))
-        elif isinstance(statement, Sums):
+        elif isinstance(statement, SumLoop):
             target, expression = cut(statement.target), mapped(statement.expression, cut)
             shape = statement.shape[1:]
             body.append(replace(statement, shape=shape, target=target, expression=expression))

@@ -70,7 +70,7 @@ class Loop:
 
 
 @dataclass(slots=True)
-class Sums:
+class SumLoop:
     """Adds up n values of an expression for every element of a shape.
 
     The expression is never written to memory. Neighbours along the shape's last axis are computed
@@ -138,7 +138,7 @@ class Nest:
     """
 
     n: int
-    body: list[Loop | Sums | KernelCall]
+    body: list[Loop | SumLoop | KernelCall]
 
     @property
     def note(self) -> str:
@@ -154,7 +154,7 @@ class Nest:
         return set[Buffer]().union(*(s.writes for s in self.body))
 
 
-Statement = Loop | Sums | KernelCall | Nest
+Statement = Loop | SumLoop | KernelCall | Nest
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class Program:
 
         target = without(replace(into.view, strides=(*into.view.strides, 0)))
         shape, expression = tuple(into.shape[a] for a in axes), mapped(value.expression, without)
-        self.statements.append(Sums(name, shape, value.shape[-1], target, expression))
+        self.statements.append(SumLoop(name, shape, value.shape[-1], target, expression))
 
     def rows(
         self, note: str, lead: Shape, values: Sequence[Value], call: str, writes: Sequence[Value]
