@@ -38,6 +38,7 @@ from benchmarks.models.copy_table import copy_task
 from benchmarks.models.family_table import family
 from benchmarks.models.ordered_table import endless_events, ordered_quality
 from benchmarks.models.quality_table import quality
+from benchmarks.native.many_sensors_table import many_sensors
 from benchmarks.native.native_host_tables import (
     comparisons,
     native_others,
@@ -133,6 +134,7 @@ ORDER = (
     "sensor_schedules",
     "sensor_covariates",
     "sensor_cost",
+    "many_sensors",
     "sensor_nab",
     "candidates",
     "broker_rows",
@@ -159,6 +161,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_schedules": sensor_schedules,
     "sensor_covariates": sensor_covariates,
     "sensor_cost": sensor_cost,
+    "many_sensors": many_sensors,
     "sensor_nab": sensor_nab,
     "candidates": candidates,
     "broker_rows": broker_rows,
