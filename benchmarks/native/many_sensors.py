@@ -161,6 +161,7 @@ def measure_fleet(
         "longest_season": LONGEST,
         "row_us": 1e6 * float(np.median(rounds_s)) / n_sensors,
         "mean_row_us": 1e6 * float(rounds_s.mean()) / n_sensors,
+        "processor_row_us": found["processor"] / 1e3 / n_sensors / n_rounds,
         "slowest_round_s": float(rounds_s.max()),
         "slowest_round": int(rounds_s.argmax()) + 1,
         "sensor_bytes": found["sensor"],

@@ -26,6 +26,7 @@ def many_sensors(data: Record) -> list[Table]:
         ["memory of the process", f"{fleet['resident_bytes'] / 1e6:.0f} MB"],
         ["a row, in the median round", f"{fleet['row_us']:.1f} µs"],
         [f"a row, mean of {fleet['n_rounds']} rounds", f"{fleet['mean_row_us']:.1f} µs"],
+        ["processor time of a row, mean", f"{fleet['processor_row_us']:.1f} µs"],
         ["the slowest round of all sensors", f"{fleet['slowest_round_s']:.2f} s"],
     ]
     note = (

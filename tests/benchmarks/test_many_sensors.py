@@ -17,7 +17,13 @@ from tests.native_builds import compiler_or_skip
 
 FLEET = {
     **{"n_sensors": 10_000, "n_rounds": 300, "longest_season": 168, "n_refused": 0},
-    **{"row_us": 20.0, "mean_row_us": 21.0, "slowest_round_s": 1.25, "slowest_round": 96},
+    **{
+        "row_us": 20.0,
+        "mean_row_us": 21.0,
+        "processor_row_us": 20.5,
+        "slowest_round_s": 1.25,
+        "slowest_round": 96,
+    },
     **{"sensor_bytes": 74_000, "shared_bytes": 24_000, "resident_bytes": 745_000_000},
 }
 
@@ -47,7 +53,7 @@ def test_tables_have_a_line_for_each_number_of_streams_and_the_fleets_bytes(
 ) -> None:
     steps, fleet = tables(json.loads(json.dumps(data)))
     assert steps.rows[1] == ["16", "14.5 µs", "14.5 µs", "0.80", "19.0 µs", "19.0 µs", "0.75"]
-    cells = dict(fleet.rows)
+    cells = {row[0]: row[1] for row in fleet.rows}
     assert cells["memory of a sensor"] == "74.0 kB"
     assert cells["the slowest round of all sensors"] == "1.25 s"
 
@@ -57,6 +63,7 @@ def test_the_fleet_takes_a_row_of_each_sensor_in_a_round(tmp_path: Path) -> None
     compiler_or_skip()
     fleet = many_sensors.measure_fleet(find_compiler(extra=("-O1",)), tmp_path, 3, 5)
     assert fleet["n_refused"] == 0
+    assert fleet["processor_row_us"] > 0
     assert fleet["sensor_bytes"] > fleet["shared_bytes"] > 0
 
 

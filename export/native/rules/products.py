@@ -89,7 +89,9 @@ def _is_summed(lowering: Lowering, left: Value, target: Value) -> bool:
     many, other = (left, 1) if by_column else (right, 0)
     if not (by_column or m == 1) or many.shape[-2] < SIDE_BY_SIDE:
         return False
-    is_own = lowering.uses[lowering.node.input[1 - other]] == 1
+    source = lowering.node.input[1 - other]
+    is_once = math.prod(lowering.shapes[source][:-2]) == math.prod(batch)
+    is_own = is_once and lowering.uses[source] == 1
     if many.view or not is_own or not _moves_evenly(many.expression):
         return False
     one = lowering.in_memory(other)

@@ -115,6 +115,9 @@ def test_a_factor_that_one_column_reads_is_summed_without_memory() -> None:
     text, arena = written(Case("square", tuple(nodes), square))
     assert "edgefold_product" in text
     assert arena >= 2 * 9 * 9 * 4
+    nodes[2] = node("MatMul", ["w", "d"], ["out"])
+    shared = {"a": normal(1, 14, 1), "b": normal(1, 1, 9), "w": normal(3, 1, 14)}
+    assert "edgefold_product" in written(Case("shared", tuple(nodes), shared))[0]
 
 
 def test_loops_over_the_same_elements_are_not_joined_where_one_needs_another_element() -> None:
