@@ -1,7 +1,7 @@
 """List the platforms of Edgefold's wheels, and compile the libraries of shipped bundles for them.
 
-A library for Linux needs no C library: `freestanding.c` has the few functions that the generated
-code calls. So one file serves glibc and musl, any version of either, and one wheel has the tags of
+A library for Linux needs no C library: `freestanding.c` has the functions that the generated code
+calls. So one file serves glibc and musl, any version of either, and one wheel has the tags of
 both. On macOS a library must link the system's.
 """
 
@@ -17,11 +17,10 @@ FREESTANDING = Path(__file__).with_name("freestanding.c")
 FLAGS = (
     *("-std=c99", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC"),
     *("-g0", "-DEDGEFOLD_LIBRARY", "-DEDGEFOLD_WITHOUT_SNAPSHOTS", "-DEDGEFOLD_WITHOUT_SENSORS"),
-    *("-fno-stack-protector", "-fno-builtin-powf"),
-    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+    *("-fno-stack-protector", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
 )
 """Flags of every library. Snapshots and the rules of sensors are Python's work, and their C would
-need more functions; so would a power of 2, of which a compiler makes another function than powf."""
+need more functions."""
 ALONE = ("-nostdlib", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,--build-id=none")
 """Flags that link a library for Linux, which may leave no name undefined."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
@@ -20,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
 from scripts.wheels.archives import read_wheel, rewrite_sdist, write_wheel
 from scripts.wheels.platforms import ALONE, FLAGS, FREESTANDING, PLATFORMS, Platform
@@ -85,35 +83,6 @@ def test_every_platform_has_a_level_that_its_simplest_processor_runs() -> None:
         assert all(more > fewer for more, fewer in pairwise(needs))
         assert not needs[-1] or platform.name == "linux-x86_64"  # where v2 is the simplest
         assert any(tag.startswith("musllinux") for tag in platform.tags) == platform.is_linux
-
-
-SPECIAL = (
-    *(0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, math.inf, -math.inf, math.nan),
-    *(1e-40, -1e-40, 3.4e38, 16777217.0, 16777215.0, -16777215.0, 1e10, 2.5, -2.5, 1e-30),
-)
-
-
-def test_the_wheel_s_power_is_that_of_numpy(tmp_path: Path) -> None:
-    text = re.sub(r"\b(memcpy|memset|powf)\b", r"wheel_\1", FREESTANDING.read_text())
-    text = text.replace('__attribute__((visibility("hidden")))', "")
-    compiler = compiler_or_skip(flags=("-ffreestanding",))
-    library = ctypes.CDLL(str(compile_library({"free.c": text}, compiler, tmp_path)))
-    power = library.wheel_powf
-    power.restype, power.argtypes = ctypes.c_float, (ctypes.c_float, ctypes.c_float)
-    random = np.random.default_rng(0)
-    sizes = np.exp(random.uniform(-80, 80, 3000)).astype("float32")
-    pairs = [(x, y) for x in SPECIAL for y in SPECIAL]
-    pairs += [*zip(sizes.tolist(), random.normal(0, 2, 3000).tolist(), strict=True)]
-    for x, y in pairs:
-        # For 0.5 numpy takes the square root, which treats these two unlike C's pow.
-        is_root = y == 0.5 and x in (0.0, -math.inf)
-        base = abs(x) if is_root else x
-        with np.errstate(all="ignore"):
-            exact = np.power(np.float64(np.float32(base)), np.float64(np.float32(y)))
-            expected, found = np.float32(exact), np.float32(power(x, y))
-        # Double precision rounds once more: at most one float next to the nearest one.
-        near = abs(int(expected.view("int32")) - int(found.view("int32"))) <= 1
-        assert near or (np.isnan(expected) and np.isnan(found)), (x, y, expected, found)
 
 
 @pytest.mark.long
