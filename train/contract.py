@@ -17,6 +17,15 @@ arguments, nor buffers, nor attributes, and draw no random numbers. The laws, wh
     a masked row changes nothing, whatever it holds; streams of a batch do not influence each other
     names, shapes and types of the state never change
 
+A model of the learning kind may say how two states join, `merge(state, other) -> state`:
+
+    merge(condition(s, A), condition(s, B))  ==  condition(s, A and B)      with s = initial_state()
+    merge(a, b) == merge(b, a)      merge(merge(a, b), c) == merge(a, merge(b, c))
+    merge(a, s) == a                and a merged state is as `consolidate` leaves one
+
+The points of both states must be disjoint: a point that both have learned counts twice. States join
+stream by stream.
+
 A method may leave out state tensors of what it returns: these stay as they were. It may add the
 entry `finite`, (B,), a number that is finite only if all numbers of the step were. A step in which
 `finite` is infinite or NaN is never committed: the state stays as before it. Without this entry the
@@ -94,6 +103,7 @@ class StreamingModel(nn.Module):
         capacity: Number of points that the state can hold; 0 where any number fits.
         when_full: Rule for a point beyond the capacity: "refuse", "overwrite" the oldest one, or
             "reservoir", by which the state keeps a random sample of all points.
+        no_merge: Why two states do not join, although the class has `merge`; "" where they do.
         input_range: Lowest and highest value of most scaled inputs; recorded streams are drawn from
             this range (and made likely by `plausible_inputs`).
         name: Name of the model, kept with every run and bundle; the class's name where it is empty.
@@ -115,6 +125,7 @@ class StreamingModel(nn.Module):
     rings: Mapping[str, Ring] = MappingProxyType({})
     capacity: int = 0
     when_full: str = "refuse"
+    no_merge: str = ""
     input_range: tuple[float, float] = (-2.0, 2.0)
     config: Any = MappingProxyType({})
     presets: ClassVar[Mapping[str, Any]] = {}
@@ -167,6 +178,16 @@ class StreamingModel(nn.Module):
         device form may also do other rare work here, as long as it answers as the filter does.
         """
         return state
+
+    def merge(self, state: State, other: State) -> State:
+        """Return the state that knows the points of two states, which have no point in common.
+
+        The laws stand in this module's docstring. A model with `consolidate` joins its recent sums
+        with the older ones of both states, as `consolidate` does, and returns empty recent sums:
+        the runtime counts no point since the last consolidation afterwards. Tensors that are not
+        returned stay those of `state`, as a seed does.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no merge()")
 
     # Filtering kind -----------------------------------------------------------------------------
 
@@ -293,6 +314,11 @@ def overrides(model: StreamingModel | type[StreamingModel], method: str) -> bool
 def is_filter(model: StreamingModel | type[StreamingModel]) -> bool:
     """Return whether a model or a class of models is of the filtering kind."""
     return overrides(model, "step")
+
+
+def can_merge(model: StreamingModel) -> bool:
+    """Return whether two states of a model join: it has `merge`, and nothing speaks against it."""
+    return overrides(model, "merge") and not model.no_merge
 
 
 def room_of(model: StreamingModel) -> int | None:

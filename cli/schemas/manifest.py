@@ -106,6 +106,7 @@ class TensorFields:
             "targets.x",
             "targets.mask",
             "state",
+            "other",
             "row",
             "slot",
             "cache",
@@ -124,7 +125,8 @@ class GraphFields:
     """Describes one step graph of the bundle: its file, its inputs and its outputs."""
 
     step: Annotated[
-        Literal["condition", "update", "consolidate", "refresh", "query", "step"], "What it does."
+        Literal["condition", "update", "consolidate", "merge", "refresh", "query", "step"],
+        "What it does.",
     ]
     width: Annotated[Count, "Points or targets of one call; 0 for the others."]
     precision: Annotated[str, "Element type of its products."]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -356,6 +356,51 @@ def _full(subject: Subject, n_steps: int) -> str:
     return f"{2 * n} points beyond {n} still count"
 
 
+def joined_parts(subject: Subject, x: Array, y: Array, folder: Path) -> Iterator[int]:
+    """Let a subject learn parts of points apart and join them; yield the number of parts, 2 to 6.
+
+    Points x (B, n, X) and y (B, n, Y) are cut into parts of any size, some of them empty, which
+    are joined in any order and any tree. Snapshots of the parts are written into `folder`.
+    """
+    random, n = np.random.default_rng(2), x.shape[1]
+    for n_parts in range(2, 7):
+        cuts = np.sort(random.integers(0, n + 1, n_parts - 1))
+        cuts[0] *= n_parts % 2  # of an even number of parts the first is empty
+        paths = [folder / f"{n_parts}-{part}" for part in range(n_parts)]
+        for rows, path in zip(np.split(random.permutation(n), cuts), paths, strict=True):
+            answers_afresh(subject, x[:, rows], y[:, rows])
+            subject.save(path)
+        while len(paths) > 1:
+            random.shuffle(paths)
+            subject.restore(paths[0])
+            subject.merge(paths.pop())
+            subject.save(paths[0])
+        yield n_parts
+
+
+def require_merge(subject: Subject) -> None:
+    """Raise NotApplicableError for a subject whose states do not join."""
+    require_learning(subject)
+    if subject.no_merge:
+        raise NotApplicableError(subject.no_merge)
+
+
+def _merged(subject: Subject, n_steps: int) -> str:
+    require_merge(subject)
+    x, y = draw(subject, 300)
+    whole = answers_afresh(subject, x, y)
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        differences = [
+            distance(subject.query(targets(subject)), whole)
+            for _ in joined_parts(subject, x, y, Path(folder))
+        ]
+    problem = (
+        f"merge() of parts does not know what one stream knows{subject.place('merge')}; add what "
+        "the states sum up, and let merging with initial_state() change nothing"
+    )
+    return require_close(differences, subject.tolerance / 2, problem)
+
+
 CHECKS = (
     Law("the empty state predicts finite numbers", _empty_state),
     Law("points change the prediction", _points_matter),
@@ -366,5 +411,6 @@ CHECKS = (
     Law("an earlier query's targets are invisible", _targets_apart),
     Law("streams do not influence each other", _streams_apart),
     Law("a full state does what when_full says", _full),
+    Law("merged states predict as one that knows all points", _merged),
     Law("a restored state continues like an uninterrupted run", _restored),
 )

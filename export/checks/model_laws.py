@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from edgefold.export.checks.laws import (
+    CheckFailedError,
     Law,
     NotApplicableError,
     answers,
@@ -18,8 +20,10 @@ from edgefold.export.checks.laws import (
     distance,
     draw,
     is_users,
+    joined_parts,
     require_close,
     require_learning,
+    require_merge,
     targets,
 )
 from edgefold.export.checks.subjects import Arrays, Subject
@@ -34,10 +38,15 @@ from edgefold.train.contract import (
     State,
     StreamingModel,
     advance,
+    can_merge,
     is_filter,
     overrides,
 )
 from edgefold.train.models.events.event_model import EventModel
+
+STATE_TOLERANCE = 1e-5
+"""Largest accepted difference of merged states from one of all points, as a share of a tensor's
+largest number: float32 sums of 60 points in another order differ by some 1e-6."""
 
 
 class TorchSubject(Subject):
@@ -56,6 +65,7 @@ class TorchSubject(Subject):
         self.ordered, self.has_chunks = model.ordered, overrides(model, "condition")
         self.input_range, self.plausible_inputs = model.input_range, model.plausible_inputs
         self.capacity, self.when_full = model.capacity, model.when_full
+        self.no_merge = "" if can_merge(model) else model.no_merge or "the model has no merge()"
         self.current: State = {}
         self._n_recent = 0
 
@@ -115,9 +125,18 @@ class TorchSubject(Subject):
         write_npz(path.with_suffix(".npz"), {"n_recent": n_recent, **tensors})
 
     def restore(self, path: Path) -> None:
+        self.current, self._n_recent = self._read(path)
+
+    def merge(self, path: Path) -> None:
+        other, n_recent = self._read(path)
+        with torch.no_grad():
+            self._commit(self.model.merge(self.current, other))
+        self._n_recent = 0 if self.model.consolidate_every else self._n_recent + n_recent
+
+    def _read(self, path: Path) -> tuple[State, int]:
         with np.load(path.with_suffix(".npz")) as archive:
-            self.current = {name: torch.tensor(archive[f"state.{name}"]) for name in self.current}
-            self._n_recent = int(archive["n_recent"])
+            state = {name: torch.tensor(archive[f"state.{name}"]) for name in self.current}
+            return state, int(archive["n_recent"])
 
 
 def _declared(subject: TorchSubject, n_steps: int) -> str:
@@ -215,6 +234,27 @@ def _whole_sequence(subject: TorchSubject, n_steps: int) -> str:
     return require_close(differences, subject.tolerance, problem)
 
 
+def _merged_state(subject: TorchSubject, n_steps: int) -> str:
+    require_merge(subject)
+    if subject.model.consolidate_every:
+        raise NotApplicableError("a state has recent and older sums: see its predictions")
+    x, y = draw(subject, 60)
+    answers_afresh(subject, x, y)
+    whole, differences = subject.state(), []
+    with tempfile.TemporaryDirectory(prefix="edgefold-") as folder:
+        for _ in joined_parts(subject, x, y, Path(folder)):
+            for name, array in subject.state().items():
+                most = max(1.0, float(np.abs(whole[name]).max()))
+                differences.append(distance({name: array / most}, {name: whole[name] / most}))
+    worst = float(np.max(differences))
+    if not worst <= STATE_TOLERANCE:
+        raise CheckFailedError(
+            f"merge() of parts gives another state than one stream of all points"
+            f"{subject.place('merge')}: tensors differ by {worst:.1e} of their largest number."
+        )
+    return f"to {worst:.1e} of each tensor's largest number"
+
+
 def _for_device(subject: TorchSubject, n_steps: int) -> str:
     device = subject.model.for_device(subject.n_streams).eval()
     if device is subject.model:
@@ -241,5 +281,6 @@ MODEL_CHECKS = (
     Law("masked targets are invisible", _masked_targets),
     Law("forward equals the fold", _forward),
     Law("a whole sequence has the likelihood of its steps", _whole_sequence),
+    Law("merged states are the state of all points", _merged_state),
     Law("the device's form predicts the same", _for_device),
 )

@@ -36,6 +36,7 @@ class Subject(ABC):
             numbers that were drawn from this range.
         capacity: Number of points that the state holds; 0 where any number fits.
         when_full: Rule for a point beyond the capacity: "refuse", "overwrite" or "reservoir".
+        no_merge: Why two states do not join; "" where they do.
         tolerance: Largest accepted difference of predictions after the same points in another
             order, or in other chunks.
     """
@@ -52,6 +53,7 @@ class Subject(ABC):
     plausible_inputs: Callable[[FloatArray], FloatArray]
     capacity: int
     when_full: str
+    no_merge: str
     tolerance: float = TOLERANCES["float32"]
 
     @property
@@ -86,6 +88,10 @@ class Subject(ABC):
     @abstractmethod
     def restore(self, path: Path) -> None:
         """Read the state from a file that `save` wrote."""
+
+    @abstractmethod
+    def merge(self, path: Path) -> None:
+        """Learn what the state in a file has learned that `save` wrote."""
 
     def place(self, method: str) -> str:
         """Return where a method of the model is written, as " (my_model.py:12)"; "" if unknown."""
@@ -124,6 +130,7 @@ class StreamSubject(Subject):
         self.kind, self.is_filter = manifest.prediction, manifest.is_filter
         self.capacity, self.when_full = manifest.capacity, manifest.when_full
         self.has_chunks = bool(manifest.of_step("condition"))
+        self.no_merge = "" if manifest.of_step("merge") else "the bundle has no graph `merge`"
         self.tolerance = TOLERANCES[manifest.precision["name"]]
         self._roles = {tensor.role for graph in manifest.learns_from for tensor in graph.inputs}
         self._unscale = {t.name: t.unscale for t in manifest.prediction_tensors}
@@ -172,3 +179,6 @@ class StreamSubject(Subject):
 
     def restore(self, path: Path) -> None:
         self.stream.restore(path)
+
+    def merge(self, path: Path) -> None:
+        self.stream.merge(path)

@@ -32,8 +32,8 @@ class StepGraph:
 
     Attributes:
         name: Name of the file without its ending, as "query_one".
-        step: The step: "update", "condition", "consolidate", "refresh", "query" or "step".
-        width: Number of points or targets of one call; 0 for consolidate and refresh.
+        step: The step: one of `edgefold.runtime.bundle.manifest.STEPS`.
+        width: Number of points or targets of one call; 0 for consolidate, merge and refresh.
         model: The checked ONNX graph, with fixed shapes everywhere and its weights inside.
         inputs, outputs: The tensors of the graph in its order, with their roles.
         precision: Element type of its products: "float32", "float16" or "int8".

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.train.contract import FINITE, WHEN_FULL, StreamingModel
+from edgefold.train.contract import FINITE, WHEN_FULL, StreamingModel, can_merge, is_filter
 
 CHECKED_ELEMENTS = 4096
 """Number of elements of the new state that the default check looks at. They cost 1 % of an update's
@@ -150,15 +150,40 @@ def require_row_places(
             )
 
 
-def default_finite(written: Mapping[str, Tensor]) -> Tensor | None:
+def require_mergeable(model: StreamingModel) -> None:
+    """Raise ExportError for a model with merge() whose states have no meaning joined."""
+    if not can_merge(model):
+        return
+    reasons = {
+        "a filter answers each input after those before it, and two streams have no common order": (
+            is_filter(model)
+        ),
+        "`ordered` says that the order of points matters, and a merge knows none; set ordered = "
+        "False if it does not": model.ordered,
+        "it has rings, of which a device writes one row a step and never the whole": bool(
+            model.rings
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ExportError(
+                f"the model has merge(), but {reason}. Leave merge() out, or say in `no_merge` why "
+                "its states do not join."
+            )
+
+
+def default_finite(
+    written: Mapping[str, Tensor], n_elements: int = CHECKED_ELEMENTS
+) -> Tensor | None:
     """Return a number for each stream, (B,): 0 if the small float tensors of a step are finite.
 
-    Otherwise it is infinite; without float tensors None is returned. Each number is compared with
-    infinity. A product with 0 would say the same, but TensorRT may take `0 * x` for 0, unless it
-    builds with STRICT_NANS, which version 10.3 does not have.
+    Otherwise it is infinite; without float tensors None is returned. The smallest tensors are
+    looked at, up to n_elements of them together, and one tensor at least. Each number is compared
+    with infinity. A product with 0 would say the same, but TensorRT may take `0 * x` for 0, unless
+    it builds with STRICT_NANS, which version 10.3 does not have.
     """
     floats = sorted((t for t in written.values() if t.is_floating_point()), key=Tensor.numel)
-    room, chosen = CHECKED_ELEMENTS, list[Tensor]()
+    room, chosen = n_elements, list[Tensor]()
     for tensor in floats:
         room -= tensor.numel()
         if room >= 0 or not chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from edgefold.export.lowering.checks import (
     DTYPES,
     default_finite,
     require_equal,
+    require_mergeable,
     require_row_places,
     require_state,
     require_tensors,
@@ -21,7 +23,7 @@ from edgefold.export.lowering.guards import guard
 from edgefold.export.lowering.trace import StepFunction
 from edgefold.runtime.bundle import manifest
 from edgefold.runtime.errors import ExportError
-from edgefold.train.contract import FINITE, StreamingModel, is_filter, overrides
+from edgefold.train.contract import FINITE, StreamingModel, can_merge, is_filter, overrides
 
 Arguments = dict[str, dict[str, Tensor]]
 """The arguments of a step: its tensors by role, then by name."""
@@ -58,6 +60,7 @@ class StepDeclarer:
             ExportError: The model breaks the contract, or does something that a graph cannot do.
         """
         model, targets = self.model, self.sizes.targets if self.model.n_inputs else 1
+        require_mergeable(model)
         functions = [self._step() if is_filter(model) else self._update()]
         if not is_filter(model) and overrides(model, "condition") and self.sizes.chunk > 1:
             functions.append(self._condition())
@@ -76,6 +79,8 @@ class StepDeclarer:
         functions.append(self._query("query", targets))
         if targets > 1:  # most loops ask for one target at a time
             functions.append(self._query("query_one", 1))
+        if can_merge(model):
+            functions.append(self._merge())
         return functions
 
     # Steps --------------------------------------------------------------------------------------
@@ -109,6 +114,14 @@ class StepDeclarer:
             )
 
         return self._make("consolidate", "consolidate", 0, call, self._held("state"))
+
+    def _merge(self) -> StepFunction:
+        def call(arguments: Arguments) -> dict[str, Tensor]:
+            returned = self.model.merge(arguments["state"], arguments["other"])
+            return self._written("merge", arguments, returned)
+
+        others = [Given("other", name, tensor.clone()) for name, tensor in self.state.items()]
+        return self._make("merge", "merge", 0, call, [*self._held("state"), *others])
 
     def _refresh(self) -> StepFunction:
         def call(arguments: Arguments) -> dict[str, Tensor]:
@@ -171,7 +184,7 @@ class StepDeclarer:
     ) -> dict[str, Tensor]:
         """Check the tensors that a step returned, and return the changed ones by "role/name".
 
-        Roles are "state", "row", "slot" and "finite"; "finite" is added for steps that take points.
+        Roles are "state", "row", "slot" and "finite"; "finite" is added but for consolidate().
         """
         method, outputs, state = f"{step}()", {}, arguments["state"]
         tensors = require_tensors(method, returned)
@@ -210,9 +223,9 @@ class StepDeclarer:
                 f"{method} changes no tensor of the state; return the new ones, under the names "
                 f"that initial_state() gives: {', '.join(self.state)}."
             )
-        takes_points = step in ("update", "condition", "step")
-        if takes_points and "finite/finite" not in outputs:
-            finite = default_finite(outputs)
+        if step != "consolidate" and "finite/finite" not in outputs:
+            # A merge is rare and meets numbers of a file: all of its results are looked at.
+            finite = default_finite(outputs, *[sys.maxsize] * (step == "merge"))
             outputs |= {} if finite is None else {"finite/finite": finite}
         return outputs
 
@@ -258,7 +271,10 @@ class StepDeclarer:
         if step == "refresh":
             self.cache = {k[6:]: t for k, t in returned.items() if k.startswith("cache/")}
         names: set[str] = set()
-        inputs = [_declared(one.role, one.name, one.name, one.example, names) for one in given]
+        inputs = []
+        for one in given:
+            wanted = {"other": f"other_{one.name}"}.get(one.role, one.name)
+            inputs.append(_declared(one.role, one.name, wanted, one.example, names))
         outputs = []
         for key, tensor in returned.items():
             role, of = key.split("/", 1)

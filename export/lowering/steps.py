@@ -22,7 +22,8 @@ from edgefold.export.lowering.declare import StepDeclarer
 from edgefold.export.lowering.simplify import simplify
 from edgefold.export.lowering.trace import StepFunction, trace, translate
 from edgefold.runtime.bundle import manifest
-from edgefold.train.contract import StreamingModel
+from edgefold.runtime.errors import ExportError
+from edgefold.train.contract import StreamingModel, can_merge
 
 Progress = Callable[[str], None]
 
@@ -49,6 +50,11 @@ def lower(
     say = progress or (lambda text: None)
     cache = cache or GraphCache()
     device = model.for_device(sizes.streams, dtype)
+    if can_merge(model) and not can_merge(device):
+        raise ExportError(
+            f"the model has merge(), and its device form {type(device).__name__} has none; add it "
+            "there, too, or say in `no_merge` why its states do not join."
+        )
     was_training = device.training
     device.eval()
     try:

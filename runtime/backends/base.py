@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAGED = (
     *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
-    *("prediction", "slot", "finite"),
+    *("other", "prediction", "slot", "finite"),
 )
 """Lists the roles of staged tensors: the host writes or reads these at every step."""
 

@@ -11,6 +11,7 @@ of x and y:
     targets.x                         the caller's query inputs, scaled: the bytes of (B, M, X)
     targets.mask                      (B, M), true for real targets; only for joint predictions
     state                             input: the current state; output: the next one
+    other                             the state that `merge` joins with the current one
     row                               output: the new row of a state tensor that is a ring
     slot                              output: (B,), int64, where the rows of some rings go
     cache                             tensors that refresh writes and query reads
@@ -36,11 +37,11 @@ from edgefold.runtime.predictions.base import PredictionKind, PredictionTensor
 FILE_NAME = "manifest.json"
 ROLES = (
     *("points.x", "points.y", "points.mask", "targets.x", "targets.mask"),
-    *("state", "row", "slot", "cache", "prediction", "finite"),
+    *("state", "other", "row", "slot", "cache", "prediction", "finite"),
 )
 WRITTEN = ("state", "row", "slot")
 """Lists the roles of those outputs of a step that become part of the state."""
-STEPS = ("condition", "update", "consolidate", "refresh", "query", "step")
+STEPS = ("condition", "update", "consolidate", "merge", "refresh", "query", "step")
 DTYPES = (
     *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64", "bool"),

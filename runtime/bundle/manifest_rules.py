@@ -50,6 +50,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "update": (*POINTS, "state"),
     "condition": (*POINTS, "points.mask", "state"),
     "consolidate": ("state",),
+    "merge": ("state", "other"),
     "refresh": ("state",),
     "query": ("targets.x", "targets.mask", "state", "cache"),
     "step": ("points.x", "state"),
@@ -59,6 +60,7 @@ GIVES: dict[str, tuple[str, ...]] = {
     "update": ("state", "row", "slot", "finite"),
     "condition": ("state", "row", "slot", "finite"),
     "consolidate": ("state", "finite"),
+    "merge": ("state", "finite"),
     "refresh": ("cache", "finite"),
     "query": ("prediction", "finite"),
     "step": ("state", "row", "slot", "prediction", "finite"),
@@ -225,7 +227,7 @@ def _require_graph(
         places: The (shape, dtype) that a tensor must have, by its role and `Tensor.of`.
     """
     step = graph.step
-    least, most = {"consolidate": (0, 0), "refresh": (0, 0)}.get(step, (1, 1))
+    least, most = (0, 0) if step in ("consolidate", "merge", "refresh") else (1, 1)
     wide = is_count(graph.width, least) and (graph.width <= most or step in ("condition", "query"))
     _require(wide, f"graph {graph.name} is {graph.width!r} wide")
     _require(isinstance(graph.precision, str), f"graph {graph.name} has no precision")
@@ -266,6 +268,7 @@ def _places(m: Manifest) -> Places:
     """Return the (shape, dtype) that a graph's tensor must have, by its role and `Tensor.of`."""
     return {
         "state": {t.name: (t.shape, t.dtype) for t in m.state},
+        "other": {t.name: (t.shape, t.dtype) for t in m.state},
         "row": {t.name: (row_shape(t), t.dtype) for t in m.state if t.ring is not None},
         "slot": {t.slot: ((m.n_streams,), "int64") for t in m.state if t.slot is not None},
         "cache": {t.name: (t.shape, t.dtype) for t in m.cache},

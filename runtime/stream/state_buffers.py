@@ -230,6 +230,7 @@ class Step:
     Attributes:
         inputs: The graph's buffers for points or targets by role, such as "points.x", each
             (B, rows that one run takes, columns); a mask, as "points.mask", has no columns.
+        others: The graph's buffers for the state that the step `merge` joins, by state tensor.
         rows_of_one: The first row of each buffer in `inputs` that has columns, (columns,), by role;
             only of one stream.
         outputs: The buffers for predictions, by prediction tensor, each (B, width, *shape).
@@ -245,6 +246,7 @@ class Step:
         self.graph = graph
         self.width = graph.width
         self.inputs: dict[str, Array] = {}
+        self.others: dict[str, Array] = {}
         self.rows_of_one: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         self.finite: Array | None = None
@@ -254,6 +256,8 @@ class Step:
         for tensor in graph.inputs:
             if tensor.role in ("points.mask", "targets.mask"):
                 self.inputs[tensor.role] = staged[tensor.name]
+            elif tensor.role == "other":
+                self.others[tensor.of] = staged[tensor.name]
             elif tensor.role in ("points.x", "points.y", "targets.x"):
                 self.inputs[tensor.role] = rows = staged[tensor.name].reshape(*lead, -1)
                 if manifest.n_streams == 1:
@@ -272,7 +276,8 @@ class Step:
             for ring in own_rings
             if ring.ring is not None and ring.slot is not None
         ]
-        self.n_bytes = sum(a.nbytes for a in (*self.inputs.values(), *self.outputs.values()))
+        arrays = (self.inputs, self.others, self.outputs)
+        self.n_bytes = sum(array.nbytes for own in arrays for array in own.values())
         tensors = [t for t in (*graph.inputs, *graph.outputs) if t.role == "state"]
         groups = {state.group_of[t.of] for t in tensors}
         self._mask = sum(1 << group for group in groups)
@@ -301,6 +306,7 @@ class Step:
         """Drop the references to bindings and buffers, so that their memory can be freed."""
         self._bound.clear()
         self.inputs.clear()
+        self.others.clear()
         self.rows_of_one.clear()
         self.outputs.clear()
         self.finite, self.rows, self.slots = None, (), []

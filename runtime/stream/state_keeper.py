@@ -1,4 +1,4 @@
-"""Reset, save, restore and exchange the state of a stream as a whole."""
+"""Reset, save, restore, exchange and merge the state of a stream as a whole."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import BackendError, SnapshotError
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
-from edgefold.runtime.stream.point_updates import ChunkBuffer
-from edgefold.runtime.stream.snapshot import SnapshotRecord, path_of, read_snapshot, write_snapshot
-from edgefold.runtime.stream.state_buffers import StateBuffers, seeds_of
+from edgefold.runtime.stream.point_updates import ChunkBuffer, refuse_overflow, require_finite
+from edgefold.runtime.stream.snapshot import (
+    MOST_POINTS,
+    SnapshotRecord,
+    path_of,
+    read_snapshot,
+    write_snapshot,
+)
+from edgefold.runtime.stream.state_buffers import StateBuffers, Step, seeds_of
 
 if TYPE_CHECKING:
     from edgefold.runtime.stream.state_slots import StateSlots
 
 
 class StateKeeper(OneCaller):
-    """Resets, saves, restores and exchanges a stream's state: a base class of `Stream`.
+    """Resets, saves, restores, exchanges and merges states: a base class of `Stream`.
 
     Attributes:
         manifest: The bundle's manifest.
@@ -27,6 +36,7 @@ class StateKeeper(OneCaller):
     manifest: Manifest
     _state: StateBuffers
     _chunks: ChunkBuffer | None
+    _merge: Step | None
 
     def _learn_waiting(self) -> None:
         if self._chunks is not None:
@@ -83,6 +93,69 @@ class StateKeeper(OneCaller):
         record, state, extra = read_snapshot(path_of(path), self.manifest, buffers.not_finite)
         buffers.load(state, record.n_points, record.n_recent)
         return extra
+
+    @one_call
+    def merge(self, path: str | Path) -> dict[str, Array]:
+        """Learn what the stream of a snapshot has learned, and return the arrays `extra` of `save`.
+
+        The state knows the points of both streams afterwards, as if one had learned them all; those
+        of each stream of a batch join those of the same stream. The two must have no point in
+        common: it would count twice.
+
+        Raises:
+            SnapshotError: The file is missing, damaged, of another bundle, or not finite.
+            CapacityError: There is no `room` for the points of both.
+            BackendError: The bundle has no graph `merge`, because its model's states do not join.
+            BackendError, StepRefusedError: The step failed. After any error the state is as before.
+        """
+        self._require_merge()
+        record, state, extra = read_snapshot(path_of(path), self.manifest, self._state.not_finite)
+        self._join(state, record.n_points, record.n_recent)
+        return extra
+
+    @one_call
+    def merge_slot(self, slots: StateSlots, index: int) -> None:
+        """Learn what the state in a slot has learned, as `merge` does of a snapshot.
+
+        Args:
+            slots: Memory for several states (slots), made for the same bundle.
+            index: The number of the slot, from 0 on.
+
+        Raises:
+            SnapshotError: The slots belong to another bundle, or no slot has this number.
+            CapacityError, BackendError, StepRefusedError: As in `merge`.
+        """
+        self._require_merge()
+        self._join(*slots.read(index, self.manifest.bundle_hash))
+
+    def _require_merge(self) -> None:
+        if self._merge is None:
+            raise BackendError(
+                f"{self.manifest.path} has no graph merge, so that two of its states do not join: "
+                "learn the points of one in the other. docs/models.md lists the models that merge; "
+                "one of those that was exported by an older version must be exported again."
+            )
+
+    def _join(self, other: Mapping[str, Array], n_points: int, n_recent: int) -> None:
+        """Run the step `merge` on another state, and commit its result."""
+        step, state, manifest = self._merge, self._state, self.manifest
+        assert step is not None
+        at = state.settled()
+        if manifest.room is not None and at.n_points + at.n_waiting + n_points > manifest.room:
+            refuse_overflow(manifest, at.n_points + at.n_waiting, n_points)
+        if at.n_points + n_points >= MOST_POINTS:
+            raise SnapshotError(
+                f"both states together count {at.n_points + n_points} points, and a stream counts "
+                f"at most {MOST_POINTS - 1}; the state is as before."
+            )
+        for name, array in step.others.items():
+            np.copyto(array, other[name])
+        step.run(at.sides)
+        require_finite(step)
+        recent = 0 if manifest.consolidate_every else at.n_recent + n_recent
+        state.at = at._replace(
+            sides=at.sides ^ step.flip, n_points=at.n_points + n_points, n_recent=recent, rows=()
+        )
 
     @one_call
     def take(self, slots: StateSlots, index: int) -> None:

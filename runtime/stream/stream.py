@@ -74,6 +74,7 @@ class Stream(JointPrediction):
         every = manifest.consolidate_every
         consolidate = self._step_of(manifest.of_step("consolidate") if every else [])
         self._learner = Learner(state, self._one, consolidate, every)
+        self._merge = self._step_of(manifest.of_step("merge"))
         chunk = self._step_of(manifest.of_step("condition")[-1:])
         self._chunks = ChunkBuffer(state, self._learner, chunk, self._one) if chunk else None
         if buffered and self._chunks is None:

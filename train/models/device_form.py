@@ -16,6 +16,7 @@ DECLARED = (
     "rings",
     "capacity",
     "when_full",
+    "no_merge",
     "input_range",
 )
 """Names of the attributes of the contract that a device form takes from its model, unless it sets

@@ -23,6 +23,7 @@ from edgefold.train.states.running_attention import (
     attend_at_once,
     attend_further,
     empty_attention,
+    merged,
     scores_values,
 )
 from edgefold.train.states.running_sums import CONSOLIDATE_EVERY
@@ -73,6 +74,12 @@ class RunningLatentsModel(LatentsModel):
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         return attend_further(state, *self.scores_values(x, y, mask)) if x.shape[1] else state
 
+    def merge(self, state: State, other: State) -> State:
+        """Return the state that knows the points of both; ValueError where latents forget."""
+        if self.no_merge:
+            raise ValueError(self.no_merge)
+        return merged(state, other)
+
     def scores_at_once(self, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return scores and values of a whole context; arguments as in `scores_values`."""
         return self.scores_values(x, y, mask)
@@ -115,3 +122,6 @@ class RunningLatentsOnDevice(DeviceForm):
 
     def consolidate(self, state: State) -> State:
         return self.running.consolidate(state)
+
+    def merge(self, state: State, other: State) -> State:
+        return self.running.merge(state, other)

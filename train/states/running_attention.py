@@ -15,6 +15,7 @@ points:
 
     update, condition   points -> recent
     consolidate         recent -> base, by compensated sums (Knuth's TwoSum); recent is emptied
+    merge               both states -> base, by compensated sums; recent is emptied
     attended            recent + base -> what the latents attend to
 
 The latents (L) lie innermost, because a broadcast along many contiguous floats costs a runtime far
@@ -199,6 +200,30 @@ class RunningAttentionOnDevice(nn.Module):
             "base_sums": next_base,
             "base_rest": next_rest,
             "base_peak": next_peak,
+        }
+
+    def merge(self, state: State, other: State) -> State:
+        """Join the states of two streams: return the state after the points of both.
+
+        Sums are added as `consolidate` adds them. The ones with the lower peak are multiplied by
+        exp(lower peak - higher peak), which float32 rounds: a point's weight changes by a relative
+        error below 2e-7 each time that another state with a higher peak joins.
+        """
+        peaks = [side[name] for side in (state, other) for name in ("base_peak", "recent_peak")]
+        peak = torch.maximum(torch.maximum(*peaks[:2]), torch.maximum(*peaks[2:]))
+        own, recent, others, others_recent = (torch.exp(one - peak) for one in peaks)
+        # One sum after the other: so few of them are in memory at once.
+        base, rest = state["base_sums"] * own, state["base_rest"] * own
+        base, rest = accumulated(base, rest, state["recent_sums"] * recent)
+        rest = rest + other["base_rest"] * others
+        base, rest = accumulated(base, rest, other["base_sums"] * others)
+        base, rest = accumulated(base, rest, other["recent_sums"] * others_recent)
+        return {
+            "recent_sums": state["recent_sums"] * 0.0,
+            "recent_peak": state["recent_peak"] * 0.0 + EMPTY,
+            "base_sums": base,
+            "base_rest": rest,
+            "base_peak": peak,
         }
 
     def attended(self, state: State) -> Tensor:

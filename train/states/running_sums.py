@@ -8,6 +8,7 @@ A plain float32 sum stops growing after some million points. So a state on a dev
 
     update, condition   points -> recent
     consolidate         recent -> base and rest, by compensated sums; recent is emptied
+    merge               both states -> base and rest, by compensated sums; recent is emptied
     refresh             base + rest + recent
 
 A count that is kept as one of the sums is exact up to 2^48 points.
@@ -54,6 +55,14 @@ def consolidated(state: State) -> State:
     base, rest = accumulated(state[BASE], state[REST], state[RECENT])
     # zeros_like would be a constant, kept in memory
     return {RECENT: state[RECENT] * 0.0, BASE: base, REST: rest}
+
+
+def merged_sums(state: State, other: State) -> State:
+    """Return the state of the sums over the points of two states; its recent sums are 0."""
+    joined = consolidated(state)
+    base, rest = accumulated(joined[BASE], joined[REST] + other[REST], other[BASE])
+    base, rest = accumulated(base, rest, other[RECENT])
+    return {**joined, BASE: base, REST: rest}
 
 
 def total_of(state: State) -> Tensor:

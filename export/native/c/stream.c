@@ -127,6 +127,33 @@ enum edgefold_status ${stream}_consolidate(struct $stream *stream)
 }
 
 @end
+@if merge
+enum edgefold_status ${stream}_merge(
+    struct $stream *stream, const struct $stream *other)
+{
+    const uint64_t n_points = last_commit(other).n_points;
+    struct edgefold_commit at = last_commit(stream);
+    enum edgefold_status status;
+@if room
+    if (at.n_points + n_points > ${NAME}_ROOM) return EDGEFOLD_FULL;
+@end
+    if ((at.n_points + n_points) >> 62) return EDGEFOLD_FULL; /* no snapshot counts so many */
+    status = compute_merge(stream, other, at.sides);
+    if (status != EDGEFOLD_OK) return status;
+    at.sides ^= $flip_merge;
+    at.n_points += n_points;
+@if consolidate
+    at.n_recent = 0;
+@end
+@if !consolidate
+    at.n_recent += last_commit(other).n_recent;
+@end
+    at.cache_is_made = 0;
+    set_commit(stream, at);
+    return EDGEFOLD_OK;
+}
+
+@end
 /* Runs a step on the n points in its buffers, and commits it unless it fails. */
 static enum edgefold_status learn(
     struct $stream *stream, size_t n, uint32_t flip,

@@ -182,6 +182,14 @@ enum edgefold_status ${stream}_refresh(struct $stream *stream);
  * $every points; call it to choose when. EDGEFOLD_NOT_FINITE. */
 enum edgefold_status ${stream}_consolidate(struct $stream *stream);
 @end
+@if merge
+
+/* Learns what another stream of this model has learned, which stays as it is: afterwards the state
+ * knows the points of both. They must have no point in common: it would count twice. To merge a
+ * snapshot, load it into the other stream. EDGEFOLD_NOT_FINITE, EDGEFOLD_FULL: nothing changed. */
+enum edgefold_status ${stream}_merge(
+    struct $stream *stream, const struct $stream *other);
+@end
 
 @if !sensors
 #ifndef EDGEFOLD_WITHOUT_SNAPSHOTS

@@ -108,6 +108,7 @@ def _facts(m: Manifest, name: str) -> dict[str, object]:
         "filter": m.is_filter,
         "condition": bool(m.of_step("condition")),
         "consolidate": bool(m.consolidate_every and m.of_step("consolidate")),
+        "merge": bool(m.of_step("merge")),
         "refresh": bool(m.of_step("refresh")),
         "rings": bool(rings),
         "settle_query": bool(rings and not m.of_step("refresh")),

@@ -39,7 +39,9 @@ def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
         for g in graphs
     }
     one = m.learns_from[0]
-    words = {f"flip_{step}": f"{flips.get(step, 0)}u" for step in ("consolidate", "condition")}
+    words = {
+        f"flip_{step}": f"{flips.get(step, 0)}u" for step in ("consolidate", "condition", "merge")
+    }
     used = {role for g in m.learns_from for role in SCALED if g.with_role(role)}
     unused = [f"    (void){w};" for w in "xy" if f"points.{w}" not in used]
     unused += [] if used else ["    (void)n;"]
@@ -105,13 +107,19 @@ def _run(struct: StreamStruct, function: GraphFunction, sides: str) -> list[str]
     The state tensors that the same steps write are a group.
     """
     graph, lines = function.graph, []
-    now, following = (
-        {struct.group_of[t.of] for t in tensors if t.role == "state" and struct.is_pair(t.of)}
-        for tensors in (graph.inputs, graph.outputs)
+    now, following, others = (
+        {struct.group_of[t.of] for t in tensors if t.role == role and struct.is_pair(t.of)}
+        for tensors, role in (
+            (graph.inputs, "state"),
+            (graph.outputs, "state"),
+            (graph.inputs, "other"),
+        )
     )
     for group in sorted(now | following):
         lines.append(f"    const unsigned now_{group} = {sides} >> {group} & 1u;")
     lines += [f"    const unsigned next_{g} = 1u - now_{g};" for g in sorted(following)]
+    of_other = "last_commit(other).sides"
+    lines += [f"    const unsigned others_{g} = {of_other} >> {g} & 1u;" for g in sorted(others)]
     call = f"{function.c_name}({', '.join(struct.arguments(graph))});"
     return lines + textwrap.wrap(call, 96, initial_indent="    ", subsequent_indent=" " * 8)
 
@@ -136,6 +144,10 @@ def _compute(struct: StreamStruct, function: GraphFunction, graph: Graph) -> str
     head = f"static enum edgefold_status compute_{graph.step}"
     stream = struct.c_name
     parameters = f"(struct {stream} *stream, uint32_t sides)"
+    if graph.step == "merge":
+        parameters = (
+            f"(\n    struct {stream} *stream, const struct {stream} *other, uint32_t sides)"
+        )
     return "\n".join([head + parameters, "{", *lines, "    return EDGEFOLD_OK;", "}", ""])
 
 

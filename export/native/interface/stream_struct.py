@@ -147,7 +147,7 @@ class StreamStruct:
             self.cache[state.name] = self._member("cache", state.name, state.dtype, state.shape)
         for graph in m.graphs.values():
             for tensor in (*graph.inputs, *graph.outputs):
-                if tensor.role in STAGED:
+                if tensor.role in STAGED and tensor.role != "other":  # that lies in another struct
                     member = self._member(graph.name, _short(tensor), tensor.dtype, tensor.shape)
                     self.staged[graph.name, tensor.name] = member
         numbers: dict[frozenset[str], int] = {}
@@ -224,18 +224,21 @@ class StreamStruct:
     def arguments(self, graph: Graph) -> list[str]:
         """Return the C arguments of a graph's function.
 
-        now_G and next_G are the numbers of the read and the written copy of tensors of group G.
+        now_G and next_G are the numbers of the read and the written copy of tensors of group G;
+        others_G is that of the current copy in `other`, the stream that the step `merge` joins.
         """
         texts = []
         for tensors, word in ((graph.inputs, "now"), (graph.outputs, "next")):
             for tensor in tensors:
-                member = self._of(graph, tensor)
-                side = f"[{word}_{self.group_of[tensor.of]}]" if member.sides > 1 else ""
-                texts.append(f"stream->{member.name}{side}")
+                member, stream, copy = self._of(graph, tensor), "stream", word
+                if tensor.role == "other":
+                    stream, copy = "other", "others"
+                side = f"[{copy}_{self.group_of[tensor.of]}]" if member.sides > 1 else ""
+                texts.append(f"{stream}->{member.name}{side}")
         return [*texts, "shared.arena"]
 
     def _of(self, graph: Graph, tensor: Tensor) -> Member:
-        kinds = {"state": self.state, "row": self.rows, "cache": self.cache}
+        kinds = {"state": self.state, "other": self.state, "row": self.rows, "cache": self.cache}
         if tensor.role in kinds:
             return kinds[tensor.role][tensor.of]
         return self.staged[graph.name, tensor.name]

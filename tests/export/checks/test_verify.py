@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,7 @@ from edgefold.export.checks.model_laws import MODEL_CHECKS, TorchSubject
 from edgefold.export.checks.verification import telling_streams, verify
 from edgefold.export.graphs.step_graphs import Sizes
 from edgefold.runtime.predictions import Categorical
-from edgefold.train.contract import Cache, Prediction, State, StreamingModel
+from edgefold.train.contract import Cache, Prediction, Ring, State, StreamingModel
 
 
 class Sound(StreamingModel):
@@ -220,9 +220,56 @@ class Raises(Sound):
         return {"total": state["total"] + x @ self.embed.weight}
 
 
+class Joins(Sound):
+    """Says how two states join; its number of points starts at 1, which must not count twice."""
+
+    def merge(self, state: State, other: State) -> State:
+        return {"total": state["total"] + other["total"], "n": state["n"] + other["n"] - 1}
+
+
+class JoinsTooMuch(Joins):
+    def merge(self, state: State, other: State) -> State:
+        return {name: state[name] + other[name] for name in state}
+
+
+class JoinsNothing(Joins):
+    def merge(self, state: State, other: State) -> State:
+        return {"n": state["n"] + other["n"] - 1}
+
+
+class JoinsAsFilter(Joins):
+    def step(self, state: State, x: Tensor) -> tuple[State, Prediction]:
+        return self.update(state, x, x), self.query(state, x[:, None])
+
+
+class JoinsInOrder(Joins):
+    ordered = True
+
+
+class JoinsInWords(JoinsInOrder):
+    no_merge = "points of one day come before those of the next"
+
+
+class JoinsRings(Joins):
+    rings: Mapping[str, Ring] = {"past": Ring(1, "n_points")}
+
+    def initial_state(self, n_streams: int = 1) -> State:
+        past = {"past": torch.zeros(n_streams, 3, 1), "n_points": torch.zeros(n_streams).long()}
+        return super().initial_state(n_streams) | past
+
+
+class JoinsOnlyInPyTorch(Joins):
+    def for_device(self, n_streams: int, dtype: str = "float32") -> StreamingModel:
+        device = Sound()
+        device.load_state_dict(self.state_dict())
+        return device
+
+
 PURE = "steps are pure and return the declared names, shapes and types"
 FIXED = "names, shapes and types of the state never change"
 EMPTY = "the empty state predicts finite numbers"
+MERGED_STATE = "merged states are the state of all points"
+MERGED = "merged states predict as one that knows all points"
 RESTORED = "a restored state continues like an uninterrupted run"
 
 
@@ -239,6 +286,8 @@ def test_a_sound_model_keeps_every_law() -> None:
         "a whole sequence has the likelihood of its steps",  # nor events
         "masked targets are invisible",  # nor joint predictions
         "an earlier query's targets are invisible",
+        MERGED_STATE,  # nor merge()
+        MERGED,
     }
     assert set(found.values()) == {PASSED, SKIPPED}
 
@@ -267,6 +316,12 @@ def test_a_sound_model_keeps_every_law() -> None:
         (SeesMasked, "masked rows change nothing, NaN included", "torch.where"),
         (OtherForward, "forward equals the fold", "forward()"),
         (OtherDevice, "the device's form predicts the same", "for_device()"),
+        (JoinsTooMuch, MERGED_STATE, "test_verify.py:"),
+        (JoinsTooMuch, MERGED, "initial_state() change nothing"),
+        (JoinsNothing, MERGED, "merge()"),
+        (JoinsAsFilter, PURE, "a filter answers each input"),
+        (JoinsInOrder, PURE, "the order of points matters"),
+        (JoinsRings, PURE, "it has rings"),
     ],
 )
 def test_a_broken_law_is_named(broken: Callable[[], StreamingModel], law: str, told: str) -> None:
@@ -295,6 +350,26 @@ def test_the_default_methods_serve_models_that_write_only_what_they_must(
 ) -> None:
     found = verify(model().eval(), Sizes(8, 4, 2), 100).rows
     assert [f"{row.name}: {row.detail}" for row in found if row.verdict == FAILED] == []
+
+
+def test_a_model_that_joins_states_keeps_every_law_and_so_does_its_bundle() -> None:
+    report = verify(Joins().eval(), Sizes(8, 4, 2), 100)
+    verdicts = {row.name: row.verdict for row in report.rows}
+    assert report.passed
+    names = (f"PyTorch: {MERGED_STATE}", f"PyTorch: {MERGED}", f"bundle: {MERGED}")
+    assert [verdicts[name] for name in names] == [PASSED] * 3
+
+
+def test_a_model_may_say_why_its_states_do_not_join() -> None:
+    found = verdict(JoinsInWords(), MERGED)
+    assert (found.verdict, found.detail) == (SKIPPED, JoinsInWords.no_merge)
+    assert verdict(JoinsInWords(), PURE).verdict == PASSED
+
+
+def test_a_device_form_that_cannot_join_states_is_refused() -> None:
+    report = verify(JoinsOnlyInPyTorch().eval(), Sizes(8, 4, 1), 100)
+    assert report.rows[-1].verdict == FAILED
+    assert "its device form Sound has none" in report.rows[-1].detail
 
 
 def test_graphs_that_predict_something_else_fail() -> None:

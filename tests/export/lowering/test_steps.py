@@ -188,7 +188,7 @@ def test_cmanps_graphs_predict_what_the_trained_form_predicts() -> None:
     made = lower(model, SIZES)
     assert names(made) == {
         **{"update": 1, "condition": 4, "consolidate": 0},
-        **{"refresh": 0, "query": 3, "query_one": 1},
+        **{"refresh": 0, "query": 3, "query_one": 1, "merge": 0},
     }
     state, held = model.initial_state(N_STREAMS), dict(made.state)
     mask = np.array([[True, False, True, True], [True, True, False, False]])

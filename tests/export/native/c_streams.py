@@ -159,6 +159,10 @@ class CStream:
         self.called: list[str] = []
         self.reset()
 
+    def beside(self) -> CStream:
+        """Another stream of the same library, which computes as this one does."""
+        return CStream(self.manifest.path, self._library, self._name)
+
     def answer_with_onnxruntime(self) -> None:
         """Let the stubs run the bundle's graphs."""
         options = EngineOptions()
@@ -208,6 +212,9 @@ class CStream:
 
     def refresh(self) -> str:
         return self._call("refresh")
+
+    def merge(self, other: CStream) -> str:
+        return self._call("merge", ctypes.byref(other.memory))
 
     def save(
         self, extra: Mapping[str, Array] | None = None, most: int = 1 << 40

@@ -100,6 +100,51 @@ def test_a_stream_in_c_does_what_the_runtime_does(
         require_same_state(c, stream)
 
 
+@pytest.mark.parametrize("kind", ["tiny", "streams", "cmanp-and"])
+def test_a_stream_in_c_merges_what_the_runtime_merges(
+    stream_of: StreamOf, bundle_of: BundleOf, kind: str, tmp_path: Path
+) -> None:
+    c, rng = stream_of(kind), np.random.default_rng(9)
+    other = c.beside()
+    with Stream.open(bundle_of(kind), "onnxruntime") as stream:
+        learn(other, stream, rng, 150)
+        stream.save(tmp_path / "other.npz")
+        assert other.load((tmp_path / "other.npz").read_bytes()) == "OK"
+        stream.reset()
+        for n in (1, 140, 3):  # recent and older sums, and both copies of each
+            learn(c, stream, rng, n)
+        before = other.state()
+        ask(c, stream, rng, 1)
+        stream.merge(tmp_path / "other.npz")
+        assert c.merge(other) == "OK"
+        require_same_state(c, stream)
+        assert c.n_points == 294
+        ask(c, stream, rng, 1)  # the cache is made again
+        learn(c, stream, rng, 1)
+        require_same_state(c, stream)
+    for name, array in other.state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_a_merge_in_c_that_is_refused_changes_nothing(stream_of: StreamOf) -> None:
+    c, rng = stream_of("tiny"), np.random.default_rng(9)
+    other = c.beside()
+    assert [one.condition(40, *drawn(c.manifest, rng, 40)) for one in (c, other)] == ["OK"] * 2
+    before = c.state()
+
+    def spoil(graph: Graph, tensors: Mapping[str, Array]) -> None:
+        if graph.step == "merge":
+            tensors["finite"][...] = np.inf
+
+    c.spoil = spoil
+    assert c.merge(other) == "NOT_FINITE"
+    other.commit.n_points = (1 << 62) - 1
+    assert c.merge(other) == "FULL"
+    assert c.n_points == 40
+    for name, array in c.state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
 def test_a_cache_is_made_once_for_each_state(stream_of: StreamOf) -> None:
     c, rng = stream_of("tiny"), np.random.default_rng(0)
     x, y = drawn(c.manifest, rng, 4)

@@ -60,10 +60,7 @@ from edgefold.train.states.forgetting_attention import (
     rates_of,
     require_half_lives,
 )
-from edgefold.train.states.running_attention import (
-    RunningAttentionOnDevice,
-    merged,
-)
+from edgefold.train.states.running_attention import RunningAttentionOnDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +110,12 @@ PUBLISHED = as_published(
 )
 """Published log-likelihoods in nats, tables 4 and 3 of Feng et al. 2024."""
 
+FORGETS = (
+    "with half_lives a point weighs less with each later one, and two states do not say which of "
+    "their points came later"
+)
+"""Why states of a model that forgets are not merged."""
+
 
 class Cmanp(CmabModel, RunningLatentsModel):
     """Predicts by K constant-memory attention blocks and K query layers."""
@@ -127,6 +130,7 @@ class Cmanp(CmabModel, RunningLatentsModel):
         super().__init__(config)
         n_blocks = config.n_blocks
         self.forgets = self.ordered = bool(config.half_lives)
+        self.no_merge = FORGETS * self.forgets
         rates = rates_of(config.half_lives or (0.0,), config.n_latents)
         self.register_buffer("rates", rates, persistent=False)
         self._add_blocks(
@@ -161,11 +165,6 @@ class Cmanp(CmabModel, RunningLatentsModel):
         if self.forgets:
             scores = aged(scores, ages_of(x, mask)[0], self.rates)
         return scores, values
-
-    def merge(self, left: State, right: State) -> State:
-        """Return the state that knows the points of both states, of a model without half-lives."""
-        assert not self.forgets, "a state does not tell how many points it has learned"
-        return merged(left, right)
 
     def refresh(self, state: State) -> Cache:
         """Run all blocks on the attention to the points that the state holds; return the cache."""

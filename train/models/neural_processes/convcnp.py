@@ -41,6 +41,7 @@ from edgefold.train.states.running_sums import (
     RECENT,
     consolidated,
     empty_sums,
+    merged_sums,
     total_of,
 )
 
@@ -289,6 +290,9 @@ class ConvCnp(StreamingModel):
     def condition(self, state: State, x: Tensor, y: Tensor, mask: Tensor | None = None) -> State:
         return {"sums": state["sums"] + self.bumps_of(x, y, mask)}
 
+    def merge(self, state: State, other: State) -> State:
+        return {"sums": state["sums"] + other["sums"]}
+
     def refresh(self, state: State) -> Cache:
         return {"told": self.told(state["sums"])}
 
@@ -373,6 +377,9 @@ class ConvCnpOnDevice(DeviceForm):
 
     def consolidate(self, state: State) -> State:
         return consolidated(state)
+
+    def merge(self, state: State, other: State) -> State:
+        return merged_sums(state, other)
 
     def refresh(self, state: State) -> Cache:
         return {"told": self.model.told(total_of(state))}

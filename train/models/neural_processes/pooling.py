@@ -72,6 +72,13 @@ class NpConfig(CnpConfig):
     n_train_samples: ClassVar[int] = 4
 
 
+NO_MERGE = (
+    "a bootstrap weighs a point by the number of points before it, and in two streams two points "
+    "have the same number"
+)
+"""Why states with bootstraps are not merged."""
+
+
 class PoolingProcess(NeuralProcess):
     """Predicts from sums over the points of a context; a base class.
 
@@ -93,6 +100,7 @@ class PoolingProcess(NeuralProcess):
         encoders = PoolingEncoders(PoolingEncoder(n_in, width, n_encoded) for n_encoded in widths)
         super().__init__(config, encoders)
         self.ordered = self.sampling == "bootstrap"  # a point's weights depend on its place
+        self.no_merge = NO_MERGE * self.ordered
         if config.start == "ours":
             self.decoder.bend_at_inputs()
 
@@ -121,6 +129,12 @@ class PoolingProcess(NeuralProcess):
         else:
             sums, count = summed(rows, mask[..., None])[:, 0], mask.sum(1)
         return {"sums": state["sums"] + sums, "count": state["count"] + count}
+
+    def merge(self, state: State, other: State) -> State:
+        """Return the state that knows the points of both; ValueError with bootstraps."""
+        if self.no_merge:
+            raise ValueError(self.no_merge)
+        return {name: state[name] + other[name] for name in ("sums", "count")}
 
     def context_of(self, state: State) -> Context:
         means, count = means_of(state["sums"], state["count"]), state["count"]

@@ -48,6 +48,7 @@ from edgefold.train.states.running_sums import (
     RECENT,
     consolidated,
     empty_sums,
+    merged_sums,
     total_of,
 )
 from edgefold.train.states.seeded_draws import bootstrap_weights
@@ -162,6 +163,9 @@ class PoolingOnDevice(PoolingLayersOnDevice):
 
     def consolidate(self, state: State) -> State:
         return consolidated(state)
+
+    def merge(self, state: State, other: State) -> State:
+        return merged_sums(state, other)
 
     def refresh(self, state: State) -> Cache:
         total = total_of(state)
