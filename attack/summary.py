@@ -35,6 +35,7 @@ KINDS = {
     "sensor_exceptions": "exceptions before a line inside a call of `Sensors`",
     "sensor_threads": "threads that share one `Sensors`",
     "sensor_calls": "calls of `Sensors` with arguments of any type",
+    "merge": "parts of a stream that are joined in any order and tree",
     "environments": "odd places: limits, locales, names, pipes, streams",
 }
 

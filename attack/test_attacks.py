@@ -35,6 +35,7 @@ COUNTS = {
     "sensor_calls": 500,
     "imports": 500,
     "signatures": 5000,
+    "merge": 2000,
     "environments": len(CASES),
 }
 """Cases of each kind. 250 files of rows are 1,000,000 rows, and so are 440 tables; 620 commands are

@@ -29,6 +29,7 @@ COMMANDS = {  # in the order in which a user needs them
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a series or CSV, then learn from it; resumes after any stop",
+    "merge": "join what several streams of a bundle have learned in one snapshot",
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
@@ -58,7 +59,11 @@ A board that opens only signed bundles needs the sign extra.
 
 {codes}"""
 
-_MODULES = {"import": "import_", "deploy": "boards.deploy"}  # import is a keyword of Python
+_MODULES = {  # import is a keyword of Python
+    "import": "import_",
+    "deploy": "boards.deploy",
+    "merge": "snapshots.merge",
+}
 
 DESCRIPTION = """\
 Edgefold puts streaming models on small machines. A PyTorch model is exported as a bundle: one

@@ -27,6 +27,7 @@ IN_TURNS = {
     "builds": 60,
     "bundle_commands": 3,
     "imports": 8,
+    "merge": 24,
     "rows": 1,
     "kills": 3,
     "broker_schedules": 4,

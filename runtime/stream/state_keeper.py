@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
-from edgefold.runtime.errors import BackendError, SnapshotError
+from edgefold.runtime.errors import BundleError, SnapshotError
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.point_updates import ChunkBuffer, refuse_overflow, require_finite
 from edgefold.runtime.stream.snapshot import (
@@ -105,7 +105,7 @@ class StateKeeper(OneCaller):
         Raises:
             SnapshotError: The file is missing, damaged, of another bundle, or not finite.
             CapacityError: There is no `room` for the points of both.
-            BackendError: The bundle has no graph `merge`, because its model's states do not join.
+            BundleError: The bundle has no graph `merge`, because its model's states do not join.
             BackendError, StepRefusedError: The step failed. After any error the state is as before.
         """
         self._require_merge()
@@ -123,14 +123,14 @@ class StateKeeper(OneCaller):
 
         Raises:
             SnapshotError: The slots belong to another bundle, or no slot has this number.
-            CapacityError, BackendError, StepRefusedError: As in `merge`.
+            BundleError, CapacityError, BackendError, StepRefusedError: As in `merge`.
         """
         self._require_merge()
         self._join(*slots.read(index, self.manifest.bundle_hash))
 
     def _require_merge(self) -> None:
         if self._merge is None:
-            raise BackendError(
+            raise BundleError(
                 f"{self.manifest.path} has no graph merge, so that two of its states do not join: "
                 "learn the points of one in the other. docs/models.md lists the models that merge; "
                 "one of those that was exported by an older version must be exported again."

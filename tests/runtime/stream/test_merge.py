@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefold.runtime import BackendError, CapacityError, SnapshotError, Stream
+from edgefold.runtime import BackendError, BundleError, CapacityError, SnapshotError, Stream
 from edgefold.runtime.errors import StepRefusedError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.stream.snapshot import MOST_POINTS, read_snapshot, write_snapshot
@@ -197,5 +197,5 @@ def test_a_stream_has_no_room_for_more_than_its_capacity(
 def test_a_bundle_without_a_graph_for_it_says_so(tmp_path: Path) -> None:
     with Stream.open(shipped_bundle()) as stream:
         stream.save(tmp_path / "s.npz")
-        with pytest.raises(BackendError, match="no graph merge"):
+        with pytest.raises(BundleError, match="no graph merge"):
             stream.merge(tmp_path / "s.npz")
