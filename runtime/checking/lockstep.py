@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +38,7 @@ from edgefold.runtime.bundle.signature import load_expected
 from edgefold.runtime.checking.golden import Golden, query_all, rows_of
 from edgefold.runtime.checking.tensor_differences import Pass, PassTally
 from edgefold.runtime.errors import StepRefusedError
+from edgefold.runtime.stream.state_slots import StateSlots
 from edgefold.runtime.stream.stream import Stream
 
 N_QUERIES = 100  # along the stream, besides those at the golden stream's moments
@@ -165,7 +167,9 @@ def _drive(
     n_points, every = golden.x.shape[1], max(1, golden.x.shape[1] // N_QUERIES)
     for stream in streams:
         stream.reset()
-    for done, act in _actions(streams[0].manifest, golden, every):
+    for done, act in chain(
+        _actions(streams[0].manifest, golden, every), _merges(streams[0], n_points)
+    ):
         tally.n_points = done
         act(streams[0])
         try:
@@ -213,6 +217,21 @@ def _actions(
             yield done, partial(_filter, x)
         else:
             yield done, partial(_learn, x, y)
+
+
+def _merges(leader: Stream, n_points: int) -> Iterator[tuple[int, Callable[[Stream], object]]]:
+    """Yield the action that joins A's state once more, where the model's states join.
+
+    So both backends run `merge` on the same second state, at the end of the stream.
+    """
+    if leader.manifest.of_step("merge") and leader.room is None:
+        slots = StateSlots(leader.manifest, 1)
+        leader.take(slots, 0)
+        yield n_points, partial(_merge, slots)
+
+
+def _merge(slots: StateSlots, stream: Stream) -> None:
+    stream.merge_slot(slots, 0)
 
 
 def _filter(x: FloatArray | None, stream: Stream) -> None:

@@ -299,7 +299,7 @@ def _activation_bytes(manifest: Manifest, program: str) -> int:
     return max(
         int(graphs[name]["activations_bytes"])
         for name, graph in manifest.graphs.items()
-        if wide or graph.width <= 1  # refresh and consolidate have no rows
+        if wide or (graph.width <= 1 and graph.step != "merge")  # some steps have no rows
     )
 
 

@@ -56,7 +56,7 @@ def test_a_merged_snapshot_is_that_of_a_stream_that_learned_all_rows(
             stream.restore(path)
             assert stream.n_points == 60
             means.append(stream.query(x).mean.copy())
-    np.testing.assert_allclose(*means, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(means[0], means[1], rtol=0, atol=1e-5)
 
 
 def test_the_first_snapshots_run_goes_on_where_it_stood(

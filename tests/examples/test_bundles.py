@@ -28,7 +28,7 @@ from edgefold.train.models.registry import create_model
 from tests.native_builds import Native, stays_with_onnxruntime
 
 ROOT = Path(__file__).parents[2]
-LINEAR = ("kalman:Kalman", "rls:Rls")
+LINEAR = ("kalman:Kalman", "rls:Rls", "rls_information:InformationRls")
 NAMES = (
     *("gru:Gru", "lstm:Lstm", "ssm:Ssm", "tcn:Tcn", "transformer:Transformer"),
     *("keyword_spotter:KeywordSpotter", *LINEAR),

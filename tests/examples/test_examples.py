@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from edgefold.runtime.errors import ModelError
 from edgefold.runtime.series.features import scaling, series_points
 from edgefold.runtime.series.forecasters import LeastSquares
 from edgefold.runtime.series.series_file import read_series
@@ -209,6 +210,34 @@ def test_recursive_least_squares_stays_bounded_where_nothing_excites_it() -> Non
     assert torch.linalg.matrix_norm(covariance, 2).item() < 1.1 / 1e-4
     assert told["mean"].item() == pytest.approx(2.0, abs=1e-4)
     assert torch.isfinite(unseen["std"]).all()
+
+
+def test_least_squares_of_parts_give_the_ridge_regression_of_all_points() -> None:
+    model = example("rls_information:InformationRls", "n_outputs=2", "n_inputs=4", "ridge=0.5")
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 2000, 4, generator=generator)
+    y = x @ torch.randn(4, 2, generator=generator) + 0.1 * torch.randn(2, 2000, 2)
+    empty, parts = model.initial_state(2), []
+    for rows in (slice(100), slice(100, 2000)):
+        parts.append(advance(model, empty, fold(model, x[:, rows], y[:, rows])))
+    with torch.inference_mode():
+        told = model.query(model.refresh(model.merge(*parts)), x[:, :7])
+    features = F.pad(x[0], (0, 1), value=1.0).double().numpy()
+    answers = y[0].double().numpy()
+    gram = features.T @ features + 0.5 * np.eye(5)
+    weights = np.linalg.solve(gram, features.T @ answers)
+    ridge = 0.5 * (weights**2).sum(0)
+    variance = (((answers - features @ weights) ** 2).sum(0) + ridge + 1) / 2001
+    widened = 1 + np.einsum("ms,st,mt->m", features[:7], np.linalg.inv(gram), features[:7])
+    np.testing.assert_allclose(told["mean"][0], features[:7] @ weights, rtol=0, atol=1e-5)
+    # Squared residuals are the small difference of sums that are 200 times as large.
+    expected = np.sqrt(widened[:, None] * variance)
+    np.testing.assert_allclose(told["std"][0], expected, rtol=1e-4)
+
+
+def test_least_squares_in_information_form_needs_a_ridge() -> None:
+    with pytest.raises(ModelError, match="ridge is 0"):
+        example("rls_information:InformationRls", "ridge=0")
 
 
 def test_the_keyword_spotter_equals_convolutions_and_a_gru_over_the_whole_sequence() -> None:

@@ -99,7 +99,7 @@ class Cases:
             _learn(subject, x[:, rows], y[:, rows], random)
             subject.save(path)
         while len(paths) > 1:
-            random.shuffle(paths)  # type: ignore[arg-type]  # a list is shuffled in place, too
+            random.shuffle(paths)
             subject.restore(paths[0])
             subject.merge(paths.pop())
             subject.save(paths[0])

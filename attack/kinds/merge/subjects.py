@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from attack.subjects import ROOT
 from edgefold.export.checks.model_laws import TorchSubject
 from edgefold.export.checks.subjects import StreamSubject
 from edgefold.export.native.generator import generate
@@ -28,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cnp": {"width": 16},
     "np": {"width": 16},
     "convcnp": {"points_per_unit": 8, "channels": 4, "n_halvings": 2},
+    f"{ROOT}/examples/rls_information.py:InformationRls": {"n_inputs": 3},
 }
 """Settings of a small model of each kind whose states join, by the model's name."""
 BUNDLE = "cmanp"
