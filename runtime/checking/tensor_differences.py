@@ -119,7 +119,8 @@ class PassTally:
         self._sums_of = _rests(manifest)
         self._kept: deque[tuple[dict[str, Array], dict[str, Array]]] = deque()
         self._sizes: dict[str, float] = {}
-        self._squares: dict[str, Array] = {}  # of remainders: how many, sums of squares on A and B
+        # Of remainders, by graph and tensor: how many, sums of squares on A and B.
+        self._squares: dict[tuple[str, str], Array] = {}
         self._tensors: dict[tuple[str, str], TensorDifference] = {}
         self._first: Parting | None = None
         self.n_points = 0
@@ -159,7 +160,8 @@ class PassTally:
             a, b = expected[tensor.name], outputs[tensor.name]
             if tensor.of in self._sums_of:
                 more = np.array([np.count_nonzero(a), _square(a), _square(b)])
-                self._squares[tensor.of] = self._squares.get(tensor.of, 0.0) + more
+                key = (graph.name, tensor.of)
+                self._squares[key] = self._squares.get(key, 0.0) + more
             self._note(graph, tensor, self._parting(graph, tensor, a, b))
 
     def _parting(self, graph: Graph, tensor: Tensor, a: Array, b: Array) -> Parting:
@@ -208,13 +210,13 @@ class PassTally:
             refused: The reason why B refused a step; None if it refused none.
         """
         tensors = (
-            replace(tensor, rest_ratio=self._rest_ratio(tensor.tensor))
+            replace(tensor, rest_ratio=self._rest_ratio(tensor.graph, tensor.tensor))
             for tensor in self._tensors.values()
         )
         return Pass(tuple(tensors), self._first, refused)
 
-    def _rest_ratio(self, name: str) -> float | None:
-        n, a, b = self._squares.get(name, (0, 0.0, 0.0))
+    def _rest_ratio(self, graph: str, name: str) -> float | None:
+        n, a, b = self._squares.get((graph, name), (0, 0.0, 0.0))
         return float(np.sqrt(b / a)) if n >= MIN_RESTS else None
 
 

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from edgefold.train.contract import State
 from edgefold.train.layers.attention import EMPTY, Attention
 from edgefold.train.layers.device_layers import Affine, fold, normalise, scaled
-from edgefold.train.states.running_sums import accumulated
+from edgefold.train.states.running_sums import accumulated, settled, two_sum
 
 HIDDEN_SCORE = -3e38
 """Score of a masked row. It never raises a peak, and the row's value is 0, whatever its weight
@@ -213,17 +213,19 @@ class RunningAttentionOnDevice(nn.Module):
         peak = torch.maximum(torch.maximum(*peaks[:2]), torch.maximum(*peaks[2:]))
         own, recent, others, others_recent = (torch.exp(one - peak) for one in peaks)
         # One sum after the other: so few of them are in memory at once.
-        base, rest = state["base_sums"] * own, state["base_rest"] * own
-        base, rest = accumulated(base, rest, state["recent_sums"] * recent)
-        rest = rest + other["base_rest"] * others
-        base, rest = accumulated(base, rest, other["base_sums"] * others)
-        base, rest = accumulated(base, rest, other["recent_sums"] * others_recent)
+        total, error = two_sum(state["base_sums"] * own, state["recent_sums"] * recent)
+        rest = state["base_rest"] * own + error
+        total, error = two_sum(total, other["base_sums"] * others)
+        rest = (rest + other["base_rest"] * others) + error
+        total, error = two_sum(total, other["recent_sums"] * others_recent)
+        base, rest = settled(total, rest + error)
         return {
             "recent_sums": state["recent_sums"] * 0.0,
             "recent_peak": state["recent_peak"] * 0.0 + EMPTY,
             "base_sums": base,
             "base_rest": rest,
             "base_peak": peak,
+            "finite": base.flatten(1).sum(1),  # what overflows anywhere makes the base NaN
         }
 
     def attended(self, state: State) -> Tensor:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgefold.train.contract import State
+from edgefold.train.contract import FINITE, State
 
 CONSOLIDATE_EVERY = 128
 """Number of points in the recent sums before these move to the base. A float32 sum of so many
@@ -34,13 +34,24 @@ def accumulated(base: Tensor, rest: Tensor, added: Tensor) -> tuple[Tensor, Tens
 
     Return the new pair, whose sum is base + rest + added.
 
-    TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B): total + error is base + added, exactly.
+    """
+    total, error = two_sum(base, added)
+    return settled(total, rest + error)
+
+
+def two_sum(base: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a float32 sum and its rounding error: total + error is base + added, exactly.
+
+    TwoSum (Knuth, TAOCP 2, 4.2.2, theorem B).
     """
     total = base + added
     of_added = total - base
     of_base = total - of_added
-    error = (base - of_base) + (added - of_added)
-    small = rest + error
+    return total, (base - of_base) + (added - of_added)
+
+
+def settled(total: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
+    """Return total + small as a float32 number and the part of it that float32 rounds off."""
     following = total + small
     return following, small - (following - total)
 
@@ -59,10 +70,14 @@ def consolidated(state: State) -> State:
 
 def merged_sums(state: State, other: State) -> State:
     """Return the state of the sums over the points of two states; its recent sums are 0."""
-    joined = consolidated(state)
-    base, rest = accumulated(joined[BASE], joined[REST] + other[REST], other[BASE])
-    base, rest = accumulated(base, rest, other[RECENT])
-    return {**joined, BASE: base, REST: rest}
+    total, error = two_sum(state[BASE], state[RECENT])
+    rest = state[REST] + error
+    total, error = two_sum(total, other[BASE])
+    rest = (rest + other[REST]) + error
+    total, error = two_sum(total, other[RECENT])
+    base, rest = settled(total, rest + error)
+    # What overflows anywhere makes the base NaN: its sum stands for the whole step.
+    return {RECENT: state[RECENT] * 0.0, BASE: base, REST: rest, FINITE: base.flatten(1).sum(1)}
 
 
 def total_of(state: State) -> Tensor:
