@@ -11,7 +11,7 @@ import torch
 
 from attack.subjects import ROOT
 from edgefold.export.checks.model_laws import TorchSubject
-from edgefold.export.checks.subjects import StreamSubject
+from edgefold.export.checks.subjects import Arrays, StreamSubject
 from edgefold.export.native.generator import generate
 from edgefold.export.native.toolchain.compilers import compile_library, find_compiler
 from edgefold.runtime import Stream
@@ -46,6 +46,12 @@ class DoubleSubject(TorchSubject):
         super().reset()
         floats = {n: t.double() for n, t in self.current.items() if t.is_floating_point()}
         self.current |= floats
+
+    def cache(self) -> Arrays:
+        """Return what queries read of the state, by name."""
+        with torch.no_grad():
+            read = self.model.refresh(self.current)
+        return {name: tensor.numpy().copy() for name, tensor in read.items()}
 
 
 def in_double(name: str) -> DoubleSubject:

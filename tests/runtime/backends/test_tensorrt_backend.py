@@ -233,9 +233,9 @@ def test_every_graph_has_one_context_and_every_capture_was_launched_once_at_open
 ) -> None:
     seam = driver()
     with opened(tiny_bundle, seam, tmp_path) as stream:
-        assert seam.calls.count("context") == len(stream.manifest.graphs) == 6
+        assert seam.calls.count("context") == len(stream.manifest.graphs) == 7
     captures = seam.calls.count("end_capture")
-    assert captures == 14 and seam.calls.count("launch") >= captures
+    assert captures == 18 and seam.calls.count("launch") >= captures
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -66,7 +66,9 @@ def test_an_engine_that_is_built_again_and_cannot_be_kept_is_told(
 
 @pytest.mark.parametrize("kind", ["discrete", "integrated"])
 @pytest.mark.parametrize("cuda_graphs", [True, False])
-@pytest.mark.parametrize("work", ["update", "consolidating", "chunk", "query", "reset", "restore"])
+@pytest.mark.parametrize(
+    "work", ["update", "consolidating", "chunk", "query", "reset", "restore", "merge"]
+)
 def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
     tiny_bundle: Path, tmp_path: Path, work: str, cuda_graphs: bool, kind: str
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
             "query": lambda: stream.query(x[:3]),
             "reset": stream.reset,
             "restore": lambda: stream.restore(tmp_path / "older.npz"),
+            "merge": lambda: stream.merge(tmp_path / "older.npz"),
         }
         before, n_points = stream.state(), stream.n_points
         stream.save(tmp_path / "kept.npz")

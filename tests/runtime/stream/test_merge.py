@@ -13,6 +13,7 @@ from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.stream.snapshot import MOST_POINTS, read_snapshot, write_snapshot
 from edgefold.runtime.stream.state_slots import StateSlots
 from tests.contract import Array
+from tests.runtime.stream.interruptions import interruptions
 from tests.runtime.stream.subjects import points
 
 N_OWN, N_OTHER = 150, 70
@@ -170,6 +171,28 @@ def test_a_step_that_fails_changes_nothing(stream: Stream, other: Path) -> None:
     with pytest.raises(BackendError, match="injected"):
         stream.merge(other)
     assert_unchanged(stream, before, 20)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_an_interrupt_at_any_line_of_a_merge_leaves_the_state_before_or_after(
+    stream: Stream, other: Path
+) -> None:
+    def prepare() -> None:
+        stream.reset()
+        stream.update(*points(stream, 20))
+
+    states = {}
+    prepare()
+    states[20] = stream.state()
+    stream.merge(other)
+    states[20 + N_OTHER] = stream.state()
+    ends = set()
+    for _, was_interrupted in interruptions(prepare, lambda: stream.merge(other)):
+        ends.add((stream.n_points, was_interrupted))
+        assert_unchanged(stream, states[stream.n_points], stream.n_points)
+    assert ends == {(20, True), (20 + N_OTHER, True), (20 + N_OTHER, False)}
 
 
 def test_more_points_than_a_stream_counts_are_refused(stream: Stream, other: Path) -> None:
