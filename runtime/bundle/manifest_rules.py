@@ -251,6 +251,8 @@ def _require_graph(
     names = {t.name for t in m.prediction_tensors} if "prediction" in GIVES[step] else set()
     text = f"graph {graph.name} predicts {sorted(outputs)}, not {sorted(names)}"
     _require(outputs == names, text)
+    joins = step != "merge" or graph.with_role("other")
+    _require(bool(joins), f"graph {graph.name} joins no other state")
     masked = step != "condition" or graph.with_role("points.mask")
     _require(bool(masked), f"graph {graph.name} takes no mask")
     masked = graph.with_role("targets.mask")
