@@ -47,7 +47,7 @@ def test_kernels_of_another_bundle_are_added_to_those_kept(bundles: Path, tmp_pa
         with opened(bundles / name, seam, tmp_path) as stream:
             told = stream.backend_report["kernels"]
     assert told == "from the cache" and seam.n_compiled == 0
-    assert len(kept_kernels(tmp_path).read_bytes().split(b".onnx")) == 12 + 1
+    assert len(kept_kernels(tmp_path).read_bytes().split(b".onnx")) == 14 + 1
 
 
 def test_stale_kernels_are_compiled_again_and_replaced(tiny_bundle: Path, tmp_path: Path) -> None:
