@@ -74,13 +74,25 @@ def test_the_rows_of_the_page_are_those_of_the_record() -> None:
         for replay in of["replays"]
     }
     mean = {
-        name: counted["1440", name]["rows"]["mean"] / 1e6 for name in ("cortex-m4", "cortex-m55")
+        name: counted["1440, default", name]["rows"]["mean"] / 1e6
+        for name in ("cortex-m4", "cortex-m55")
     }
     assert f"some {mean['cortex-m4']:.1f} million instructions on a Cortex-M4F" in PAGE
     assert f"{mean['cortex-m55']:.1f} million on an M55" in PAGE
-    most = [counted[n, "cortex-m4"]["rows with a search"]["most"] / 1e6 for n in ("1440", "168")]
+    most = [
+        counted[f"{n}, default", "cortex-m4"]["rows with a search"]["most"] / 1e6
+        for n in ("1440", "168")
+    ]
     assert f"in up to {most[0]:.0f} million" in PAGE and f"in up to {most[1]:.0f} million" in PAGE
-    bytes_of = data["168"]["replays"]
+    same = data["168, same bits"]["replays"]
+    assert all(replay["largest"] == 0.0 for replay in same)
+    times = [
+        replay["instructions"]["rows"]["mean"]
+        / counted["168, default", replay["processor"]]["rows"]["mean"]
+        for replay in same
+    ]
+    assert 1.05 < max(times) < 1.15 and "a tenth longer on a microcontroller" in PAGE
+    bytes_of = data["168, default"]["replays"]
     stacks = [replay["bytes"]["stack"] for replay in bytes_of]
     assert max(stacks) <= 4500 and "4.5 kB" in PAGE
 

@@ -28,7 +28,7 @@ QUESTION = (
     "instructions?"
 )
 SERIES = ("nyc_jfk_temp", "nab_nyc_taxi", "pv_serf_east_15min", "nab_machine_temperature")
-N_ROWS, N_SOFTWARE, N_QUICK = 2500, 78, 40
+N_ROWS, N_SOFTWARE, N_QUICK = 2500, 78, 160
 LONGEST = (168, 1440)
 RAM_BYTES = {168: 110_000, 1440: 190_000}
 """The most RAM that a sensor, the shared block and the stack may take together."""

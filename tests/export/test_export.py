@@ -263,7 +263,8 @@ def test_the_golden_stream_meets_every_graph(tiny_bundle: Path) -> None:
         for name, step in stream._steps.items():
             watch(name, step)
         list(replay(stream, Golden.load(stream.manifest)))
-        assert ran == set(stream._steps)
+        # What another stream has learned is merged by `check --lockstep` and `verify`.
+        assert ran == set(stream._steps) - {"merge"}
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ pytest.importorskip(
 )
 
 CAPABILITIES = ("8.6", "8.9")
-GRAPHS = ("condition", "update", "consolidate", "refresh", "query", "query_one")
+GRAPHS = ("condition", "update", "consolidate", "merge", "refresh", "query", "query_one")
 
 SHARED = {"float32": "tiny", "float16": "tiny-float16", "int8": "tiny-int8"}
 """The tests' shared bundles by their precision; among the presets they are called "shared"."""
