@@ -39,6 +39,7 @@ def test_losses_are_told_of_made_up_and_real_sensors(
     assert "| switch" in text and "| real" in text
 
 
+@pytest.mark.long
 def test_a_sensor_with_its_switch_is_better_than_alone() -> None:
     with Sensors.open() as sensors:
         plant = benchmark.switch(np.random.default_rng(2), 900)

@@ -52,6 +52,7 @@ def test_a_run_trains_as_the_paper_does(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_row_is_trained_scored_recorded_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

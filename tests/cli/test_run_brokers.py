@@ -306,6 +306,7 @@ def test_topics_of_an_earlier_command_are_left(tmp_path: Path) -> None:
     assert len(by_sensor(tmp_path / "out.csv")["old/a"]) == 1
 
 
+@pytest.mark.long
 def test_a_retired_loop_learns_what_waits_and_leaves_nothing_in_the_broker(tmp_path: Path) -> None:
     messages = rows(0, 60)
     with mosquitto(tmp_path, "log_type all") as broker:

@@ -65,6 +65,7 @@ def test_each_change_is_a_row_at_its_source_time_and_none_comes_twice(tmp_path: 
     assert "refuses ns=2;s=Missing: BadNodeIdUnknown" in said.read_text()
 
 
+@pytest.mark.long
 def test_the_whole_recipe_writes_what_is_expected_and_an_alarm(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with opcua_server(tmp_path, free_port()) as server, said.open("wb") as errors:

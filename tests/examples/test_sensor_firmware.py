@@ -171,8 +171,8 @@ def n_writes_of_a_save(program: Path, flash: Path, folder: Path) -> int:
     return least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n_saves", [1, 2, 3])
-@pytest.mark.one_case
 def test_a_cut_at_any_write_leaves_one_of_the_two_snapshots(
     n_saves: int, program: Path, tmp_path: Path
 ) -> None:

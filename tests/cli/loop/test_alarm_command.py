@@ -88,6 +88,7 @@ def test_the_newest_alarms_wait_and_others_are_dropped(tmp_path: Path) -> None:
     assert "5 alarms without a command" in command.summary
 
 
+@pytest.mark.long
 def test_a_command_that_takes_too_long_is_ended_with_its_children(
     tmp_path: Path, capsys: Text
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_run_shows_its_sensor_and_its_alarm_and_that_it_died(tmp_path: Path) -
         until(lambda: one(found, STATUS)[-1] == "offline", "an ordinary end")
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_late_or_forgets_all_gets_all(tmp_path: Path) -> None:
     port = free_port()
     words = ["--home-assistant", f"mqtt://127.0.0.1:{port}/ha"]

@@ -31,6 +31,7 @@ def test_tuples_that_cpython_keeps_are_freed_again() -> None:
     assert blocks_after(memory, 5 * EVERY) - first < EVERY / 10
 
 
+@pytest.mark.long
 def test_what_exists_before_the_first_line_is_put_aside() -> None:
     before = gc.get_freeze_count()
     memory = SteadyMemory()

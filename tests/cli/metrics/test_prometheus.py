@@ -109,6 +109,7 @@ def lines(first: int, n: int) -> bytes:
     return "".join(rows).encode()
 
 
+@pytest.mark.long
 def test_every_expression_of_the_board_and_the_rules_has_data(tmp_path: Path) -> None:
     program("prometheus")
     words = ("--metrics", "0", "--snapshot", str(tmp_path / "s.npz"), "--every", "20")

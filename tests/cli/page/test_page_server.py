@@ -147,6 +147,7 @@ def test_only_a_few_browsers_get_events() -> None:
             assert events.next()[0] == "hello"
 
 
+@pytest.mark.long
 def test_connections_that_say_nothing_take_a_bounded_number_of_threads() -> None:
     with served() as page:
         port, held = page.address.port, list[socket.socket]()

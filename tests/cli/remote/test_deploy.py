@@ -160,6 +160,7 @@ def test_a_dry_run_changes_nothing(
     assert "would be installed" in shown and "would copy" in shown
 
 
+@pytest.mark.long
 def test_every_path_may_hold_blanks_and_quotes(
     deploy: Deploy, kitchen: Sshd, tmp_path: Path
 ) -> None:

@@ -246,6 +246,7 @@ def test_tables_made_by_chance_are_read_alike() -> None:
     require_same([(content, {}) for content in texts + noise])
 
 
+@pytest.mark.long
 def test_damaged_tables_are_read_alike() -> None:
     """Some characters of sound tables are replaced, so that most lines stay readable."""
     draw = random.Random(2)

@@ -27,6 +27,7 @@ def draws(chance: random.Random, mean: float, spread: float, n: int) -> list[flo
     return [mean + spread * chance.gauss(0, 1) for _ in range(n)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", [0.02, 0.3, 1.5])
 def test_equal_models_are_promoted_within_the_stated_risk(spread: float) -> None:
     chance = random.Random(5)
