@@ -10,6 +10,7 @@ from edgefold.export.native.program.c_words import C_TYPES
 from edgefold.export.native.program.constants import number_text
 from edgefold.export.native.program.limits import limited
 from edgefold.export.native.program.lowering import (
+    FREE,
     Lowering,
     NarrowWeights,
     Rule,
@@ -17,6 +18,7 @@ from edgefold.export.native.program.lowering import (
     elementwise,
 )
 from edgefold.export.native.program.values import Expression, Literal, Value, apply
+from edgefold.runtime.arrays import Array
 
 DEAR, FUNCTION = 4, 10
 """Costs of a division or root (DEAR) and of a function such as exp (FUNCTION), in additions."""
@@ -98,8 +100,26 @@ def _pow(lowering: Lowering) -> None:
         lowering.define(Value(lowering.shape, base.dtype, apply("sqrtf({0})", DEAR, term)))
     elif exponent is not None and np.all((np.abs(exponent) < 16) & (exponent == exponent // 1)):
         elementwise("edgefold_whole_pow({0}, {1})", FUNCTION)(lowering)
+    elif (constant := lowering.arrays.get(lowering.node.input[0])) is not None and np.all(
+        (constant > 0) & (constant < np.inf) & (constant != 1)
+    ):
+        _power_of_constant(lowering, constant)
     else:
         elementwise("edgefold_pow({0}, {1})", 4 * FUNCTION)(lowering)
+
+
+def _power_of_constant(lowering: Lowering, base: Array) -> None:
+    """Lower a power of positive constants but 1, whose logarithms are constants, too."""
+    logarithm = np.log2(base.astype(np.float64))
+    first = (logarithm.astype(np.float32).view(np.uint32) & 0xFFFFF000).view(np.float32)
+    parts = (first, (logarithm - first).astype(np.float32))
+    exponent = lowering.value(1)
+    if exponent.cost > FREE and exponent.size < np.prod(lowering.shape):
+        exponent = lowering.in_memory(1)
+    values = [exponent, *(lowering.of_array(part) for part in parts)]
+    terms = [value.broadcast(lowering.shape).expression for value in values]
+    power = apply("edgefold_power_of({0}, {1}, {2})", 2 * FUNCTION, *terms)
+    lowering.define(Value(lowering.shape, lowering.dtype, power))
 
 
 def _divide(lowering: Lowering) -> None:

@@ -143,6 +143,12 @@ CASES = (
     one("Pow-2", "Pow", normal(20), np.float32(2), constants=1),
     one("Pow-half", "Pow", np.abs(normal(20)), np.float32(0.5), constants=1),
     one("Pow", "Pow", np.abs(normal(20)) + 0.1, normal(20)),
+    one("Pow-whole", "Pow", normal(3, 5), np.float32([-6, 0, 1, 3, 15]), constants=1),
+    *(
+        Case(f"Pow-of-{name}", (node("Pow", ["w", "a"], ["out"]),), {"a": 3 * normal(4, 3)},
+             {"w": np.array(base, np.float32)})
+        for name, base in {"constants": [0.5, 0.98, 1e20], "2": 2, "1": [1, 2, 3]}.items()
+    ),
     one("Cast-to-int", "Cast", normal(20) * 9, to=TensorProto.INT64),
     one("Cast-to-bool", "Cast", integers(20, high=2), to=TensorProto.BOOL),
     one("Cast-to-float", "Cast", integers(20), to=TensorProto.FLOAT),
