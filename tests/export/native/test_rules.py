@@ -143,7 +143,7 @@ CASES = (
     one("Pow-2", "Pow", normal(20), np.float32(2), constants=1),
     one("Pow-half", "Pow", np.abs(normal(20)), np.float32(0.5), constants=1),
     one("Pow", "Pow", np.abs(normal(20)) + 0.1, normal(20)),
-    one("Pow-whole", "Pow", normal(3, 5), np.float32([-6, 0, 1, 3, 15]), constants=1),
+    one("Pow-whole", "Pow", normal(3, 5), np.array([-6, 0, 1, 3, 15], np.float32), constants=1),
     *(
         Case(f"Pow-of-{name}", (node("Pow", ["w", "a"], ["out"]),), {"a": 3 * normal(4, 3)},
              {"w": np.array(base, np.float32)})
