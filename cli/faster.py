@@ -9,10 +9,10 @@ from edgefold.cli.terminal import printable, say
 from edgefold.runtime.backends.registry import BACKENDS
 from edgefold.runtime.errors import BackendError, install_extra
 
-SENSORS_FACTOR = 25
+SENSORS_FACTOR = 30
 """The shipped model's step takes this many times longer on onnxruntime than as C, in the record
 benchmarks/records/sensor_cost.json; reading and writing a row comes on top of both."""
-FACTORS = (3, 9, 80)
+FACTORS = (2, 10, 60)
 """Least, middle and largest of the same ratio for an update or a step of the models in
 benchmarks/records/native_speed.json, compiled for the processor itself."""
 

@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from edgefold.export.native.generator import generate
 from edgefold.export.shorter_seasons import shorten_seasons
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
@@ -56,6 +58,7 @@ int main(void)
 """
 
 
+@pytest.mark.long
 def test_the_saving_and_loading_of_the_page_goes_on_where_it_was_saved(tmp_path: Path) -> None:
     compiler_or_skip("gcc")
     program, snapshots = re.findall(r"```c\n(.*?)```", PAGE, re.DOTALL)

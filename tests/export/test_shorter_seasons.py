@@ -72,6 +72,7 @@ def test_rings_hold_all_that_forecasts_read() -> None:
     assert [WHOLE.for_seasons(n).values for n in (24, 168, 1440)] == [640, 1408, 3072]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("season", "longest", "n"), [(24, 24, 700), (0, 24, 300), (6, 24, 300), (24, 168, 300)]
 )

@@ -63,6 +63,7 @@ def test_bandwidth_follows_the_memory_clock_of_the_power_mode() -> None:
     assert unknown.high_s is None and "7W" in unknown.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["raspberry-pi-5", "raspberry-pi-4"])
 def test_an_estimate_for_another_page_size_says_that_it_was_not_measured(
     name: str, manifest: Manifest

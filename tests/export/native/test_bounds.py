@@ -10,7 +10,8 @@ from edgefold.export.native.program.constants import Constants
 from edgefold.export.native.program.statements import Assignment, Loop
 from edgefold.export.native.program.values import Buffer, Literal, Pick, View, apply
 from edgefold.runtime.errors import ExportError
-from tests.export.native.test_rules import CASES, Case, model_of, normal, one, tensors_of
+from tests.export.native.rule_cases import Case, normal, one
+from tests.export.native.test_rules import CASES, model_of, tensors_of
 
 MEMORY = Buffer("memory", "float32", 12, "arena")
 RESULT = Buffer("result", "float32", 4, "argument")

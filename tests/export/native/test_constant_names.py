@@ -10,7 +10,8 @@ import pytest
 from edgefold.export.graphs.rewriting import constant_name
 from edgefold.export.native.generator import write_function
 from edgefold.export.native.program.constants import Constants
-from tests.export.native.test_rules import Case, model_of, node, normal, recurrent, tensors_of
+from tests.export.native.rule_cases import Case, node, normal
+from tests.export.native.test_rules import model_of, recurrent, tensors_of
 
 
 def names_of(case: Case) -> list[str]:

@@ -13,7 +13,8 @@ from edgefold.export.native.program.constants import Constants
 from edgefold.export.native.program.coverage import INSTEAD, UncoveredError
 from edgefold.export.native.program.limits import limits_of
 from edgefold.export.native.rules import RULES
-from tests.export.native.test_rules import CASES, Case, model_of, tensors_of
+from tests.export.native.rule_cases import Case
+from tests.export.native.test_rules import CASES, model_of, tensors_of
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "scripts" / "operator_table.py"

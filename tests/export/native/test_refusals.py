@@ -21,18 +21,8 @@ from edgefold.export.native.program.limits import Limits, limits_of
 from edgefold.export.native.program.lowering import Lowering, elementwise
 from edgefold.export.native.rules import RULES
 from edgefold.runtime.errors import ExportError
-from tests.export.native.test_rules import (
-    Array,
-    Case,
-    i64,
-    integers,
-    model_of,
-    node,
-    normal,
-    one,
-    recurrent,
-    tensors_of,
-)
+from tests.export.native.rule_cases import Array, Case, i64, integers, node, normal, one
+from tests.export.native.test_rules import model_of, recurrent, tensors_of
 
 
 def written(case: Case) -> str:

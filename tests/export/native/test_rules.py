@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,56 +19,22 @@ from edgefold.export.native.program.extremes import with_extremes
 from edgefold.export.native.rules import RULES
 from edgefold.export.native.toolchain.compilers import compile_library
 from edgefold.runtime.bundle.manifest import Tensor
+from tests.export.native.rule_cases import (
+    RANDOM,
+    Array,
+    Case,
+    i64,
+    integers,
+    node,
+    normal,
+    one,
+    two,
+)
 from tests.native_builds import compiler_or_skip
 
 onnxruntime = pytest.importorskip("onnxruntime")
-RANDOM = np.random.default_rng(7)
 TOLERANCE = 2e-6
 """Of results around 1: the same float32 sums in another order."""
-Array = Any
-
-
-def normal(*shape: int) -> Array:
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def integers(*shape: int, high: int = 5) -> Array:
-    return RANDOM.integers(0, high, shape).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One node or a few on given inputs; constants are weights of the graph."""
-
-    name: str
-    nodes: tuple[onnx.NodeProto, ...]
-    inputs: dict[str, Array]
-    constants: dict[str, Array] = field(default_factory=dict)
-    opset: int = 17
-
-
-def one(name: str, op: str, *arrays: Array, constants: int = 0, **attributes: Any) -> Case:
-    """A case of one node; the last `constants` arrays are weights."""
-    named = {f"in{k}": array for k, array in enumerate(arrays)}
-    split = len(arrays) - constants
-    node = helper.make_node(op, list(named), ["out"], **attributes)
-    items = list(named.items())
-    return Case(name, (node,), dict(items[:split]), dict(items[split:]))
-
-
-def two(name: str, op: str, array: Array, then: str, *more: Array, **attributes: Any) -> Case:
-    """A case of a node with an input, and a second node with its result and weights."""
-    named = {f"in{k}": weight for k, weight in enumerate(more)}
-    nodes = node(op, ["a"], ["b"]), node(then, ["b", *named], ["out"], **attributes)
-    return Case(name, nodes, {"a": array}, named)
-
-
-def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs, outputs, **attributes)
-
-
-def i64(*numbers: int) -> Array:
-    return np.array(numbers, np.int64)
 
 
 UNARY = (

@@ -22,7 +22,8 @@ from edgefold.export.native.program.statements import (
     with_locals,
 )
 from edgefold.export.native.program.values import Buffer, Value, View, apply, row_major
-from tests.export.native.test_rules import ATTENTION, Case, i64, model_of, node, normal, tensors_of
+from tests.export.native.rule_cases import Case, i64, node, normal
+from tests.export.native.test_rules import ATTENTION, model_of, tensors_of
 
 SIDES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 

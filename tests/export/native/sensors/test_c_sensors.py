@@ -302,6 +302,7 @@ def test_with_a_search_in_float32_decisions_are_the_same(
     require_same(pushed(CSensor(small), STREAMS[stream]), expected[stream])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", STREAMS)
 def test_clang_decides_the_same(
     stream: str, expected: dict[str, list[Answer]], tmp_path_factory: pytest.TempPathFactory
