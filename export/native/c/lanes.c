@@ -72,10 +72,13 @@ EDGEFOLD_INLINE void edgefold_store_first(float *into, edgefold_vector numbers, 
 
 /* Sums of n neighbours are computed in blocks of one vector each. The last block begins so early
    that it is full. */
-#if EDGEFOLD_LANES == 1 && defined(__ARM_FEATURE_MVE)
+#if EDGEFOLD_LANES > 1
+#define EDGEFOLD_WIDTH EDGEFOLD_LANES
+#elif defined(__ARM_FEATURE_MVE) || defined(__ARM_NEON) || defined(__SSE2__) || \
+    defined(__wasm_simd128__)
 #define EDGEFOLD_WIDTH 4 /* the compiler makes vectors of its own */
 #else
-#define EDGEFOLD_WIDTH EDGEFOLD_LANES
+#define EDGEFOLD_WIDTH 1
 #endif
 #define EDGEFOLD_BLOCK(n) ((n) < EDGEFOLD_WIDTH ? (n) : EDGEFOLD_WIDTH)
 #define EDGEFOLD_FIRST(at, n) \
