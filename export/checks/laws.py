@@ -370,12 +370,20 @@ def joined_parts(subject: Subject, x: Array, y: Array, folder: Path) -> Iterator
         for rows, path in zip(np.split(random.permutation(n), cuts), paths, strict=True):
             answers_afresh(subject, x[:, rows], y[:, rows])
             subject.save(path)
-        while len(paths) > 1:
-            random.shuffle(paths)
-            subject.restore(paths[0])
-            subject.merge(paths.pop())
-            subject.save(paths[0])
+        join_snapshots(subject, paths, random)
         yield n_parts
+
+
+def join_snapshots(subject: Subject, paths: list[Path], random: np.random.Generator) -> None:
+    """Leave a subject with the joined states of snapshots, in any order and any tree.
+
+    The first file is written again with each state that was joined, and the list gets shorter.
+    """
+    while len(paths) > 1:
+        random.shuffle(paths)
+        subject.restore(paths[0])
+        subject.merge(paths.pop())
+        subject.save(paths[0])
 
 
 def require_merge(subject: Subject) -> None:

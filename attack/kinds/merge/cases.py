@@ -16,7 +16,7 @@ import numpy as np
 
 from attack.kinds.merge import subjects as forms
 from attack.outcomes import Outcome, random_of
-from edgefold.export.checks.laws import distance, draw, targets
+from edgefold.export.checks.laws import distance, draw, join_snapshots, targets
 from edgefold.export.checks.subjects import Arrays, StreamSubject, Subject
 from edgefold.runtime.arrays import Array
 
@@ -98,11 +98,7 @@ class Cases:
             subject.reset()
             _learn(subject, x[:, rows], y[:, rows], random)
             subject.save(path)
-        while len(paths) > 1:
-            random.shuffle(paths)
-            subject.restore(paths[0])
-            subject.merge(paths.pop())
-            subject.save(paths[0])
+        join_snapshots(subject, paths, random)
 
 
 def _read(subject: Subject) -> Arrays:

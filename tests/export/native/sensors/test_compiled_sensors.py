@@ -69,7 +69,7 @@ def both(built: tuple[Path, EngineOptions]) -> Iterator[Both]:
 
 
 def told(call: Callable[[], Any]) -> Any:
-    """What a call answers, with all numbers as text so that NaN equals NaN; or its error."""
+    """Return the answer of a call, its numbers as text so that NaN equals NaN; or its error."""
     try:
         answer = call()
     except EdgefoldError as error:
