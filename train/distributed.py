@@ -1,16 +1,22 @@
 """Let the training loop run in one process or in several that train one model together.
 
-Several processes train one model under `accelerate launch` (several GPUs, or CPU processes in a
-test). All collective calls are here, so that the loop is the same for one process and for several.
-A call is collective if every process must make it, because each waits for the others.
+Several processes train one model under `torchrun` or `accelerate launch` (several GPUs or machines,
+or CPU processes in a test). All collective calls are here, so that the loop is the same for one
+process and for several. A call is collective if every process must make it, because each waits for
+the others.
 """
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+PATIENCE = timedelta(days=2)
+"""How long a process waits for another one: the first one may prepare a task's files for hours."""
 
 
 class Launcher(Protocol):
@@ -65,12 +71,13 @@ class LocalLauncher:
 
 
 class AcceleratedLauncher:
-    """Runs a training in one of several processes that `accelerate launch` started."""
+    """Runs a training in one of the processes that `torchrun` or `accelerate launch` started."""
 
     def __init__(self) -> None:
         from accelerate import Accelerator
+        from accelerate.utils import InitProcessGroupKwargs
 
-        self._accelerator = Accelerator()
+        self._accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
         self.device = self._accelerator.device
         self.index = self._accelerator.process_index
 
@@ -101,8 +108,13 @@ class AcceleratedLauncher:
         self._accelerator.end_training()
 
 
+def is_first_process() -> bool:
+    """Return whether this process is the first of those that train one model, or trains alone."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def launcher() -> Launcher:
-    """Return the launcher of this process: accelerated under `accelerate launch`, else local."""
+    """Return the launcher of this process: accelerated if a launcher started it, else local."""
     if torch.distributed.is_torchelastic_launched():
         return AcceleratedLauncher()
     return LocalLauncher()

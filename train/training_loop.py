@@ -48,7 +48,8 @@ class FitConfig:
 
     Attributes:
         steps: Number of steps of the optimiser.
-        batch: Number of training tasks that each process draws for a step.
+        batch: Number of training tasks that each process draws for a step. Gradients are averaged
+            over processes, so that two of them take the step of one with twice the batch.
         learning_rate: Highest learning rate of Adam.
         warmup: Number of first steps in which the learning rate rises.
         clip_norm: Norm to which a larger gradient is shortened; None to shorten none.
@@ -118,8 +119,8 @@ def fit(
 ) -> bool:
     """Train a model until the last step or until the user asks to stop.
 
-    Under `accelerate launch` a process can call this only once, because it closes the connections
-    to the other processes at the end.
+    Under `torchrun` or `accelerate launch` a process can call this only once, because it closes the
+    connections to the other processes at the end.
 
     Args:
         model: The model, which starts from its weights, or from the run's checkpoint with `resume`.
@@ -157,7 +158,7 @@ def fit(
         )
     with denormals_flushed():
         training = TrainingProcess(model, task, config, run, command)
-        task.prepare(say or (lambda _: None))
+        training.prepare_task(say or (lambda _: None))
         first = training.resume() if resume else training.start()
         finished = training.run_from(first, say)
         training.process.close()
@@ -218,6 +219,14 @@ class TrainingProcess:
         self.has_config = False
         self.spent_s = 0.0
         self.started_s = time.monotonic()
+
+    def prepare_task(self, say: Callable[[str], None]) -> None:
+        """Let the task prepare its files: once a run, so the other processes wait for the first."""
+        if self.main:
+            self.task.prepare(say)
+        self.process.any(False)  # a barrier
+        if not self.main:
+            self.task.prepare(lambda _: None)
 
     def start(self) -> int:
         """Remove the history of an older run and prepare the model; return the first step, 0."""

@@ -173,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from edgefold.train.checkpoints import RESUME, take_weights
+    from edgefold.train.distributed import is_first_process
     from edgefold.train.load import blamed
     from edgefold.train.muon import hidden_matrices
     from edgefold.train.training_loop import fit
@@ -193,12 +194,14 @@ def run(args: argparse.Namespace) -> int:
     if args.start_from:
         taken, n_tensors = take_weights(model, args.start_from)
         say(f"{taken} of {n_tensors} tensors begin as in {args.start_from}")
-    for note in task.notes:
+    tells = is_first_process()
+    for note in task.notes if tells else ():
         say(note)
-    say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
+    if tells:
+        say(f"training {model.summary} on {args.task}, {config.steps:,} steps, into {args.out} ...")
     with blamed("training", args.task, args.model):
         finished = fit(model, task, config, args.out, command, args.resume, say)
-    return _report(args, finished)
+    return _report(args, finished) if tells else 0
 
 
 def task_and_config(

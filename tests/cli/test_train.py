@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_a_kill_before_any_change_of_the_files_is_made_up_for(
         return killed
 
     for change in ("replace", "unlink"):
-        monkeypatch.setattr(Path, change, dying(getattr(Path, change)))
+        monkeypatch.setattr(os, change, dying(getattr(os, change)))
 
     def tried(run: Path, n: int) -> bool:
         """Train, up to the n-th change of a file; whether it came so far."""

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,47 +265,6 @@ def test_evaluation_sizes_follow_the_papers_protocol() -> None:
     assert min(n for n, _ in sizes) == 3
     assert max(n for n, _ in sizes) == 46
     assert all(3 <= m <= 49 - n for n, m in sizes)
-
-
-# Several processes ----------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_two_processes_share_gradients_and_resume_to_the_same_bits(tmp_path: Path) -> None:
-    """The path that several GPUs take, on two CPU processes."""
-    pytest.importorskip("accelerate")
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import sys, torch\n"
-        "from pathlib import Path\n"
-        "from tests.train.test_fit import CONFIG, GpTask, StopsAfter, fresh, fit\n"
-        "task = StopsAfter(5) if sys.argv[2] == 'stop' else GpTask(8, 4)\n"
-        "fit(fresh(), task, CONFIG, Path(sys.argv[1]), resume=sys.argv[2] == 'resume')\n"
-    )
-    # What `accelerate launch` starts for several GPUs; its own CPU launcher wants MPI.
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
-    single = {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-
-    def train(name: str, mode: str) -> None:
-        root = Path(__file__).parents[2]
-        done = subprocess.run(
-            [*launch, str(script), str(tmp_path / name), mode],
-            env={**os.environ, **single, "PYTHONPATH": str(root)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-
-    train("whole", "all")
-    train("cut", "stop")
-    train("cut", "resume")
-    fit(fresh(), GpTask(8, 4), CONFIG, tmp_path / "alone")
-    whole, cut, alone = (
-        load_model(tmp_path / name)[0].state_dict() for name in ("whole", "cut", "alone")
-    )
-    assert all(torch.equal(whole[name], cut[name]) for name in whole)
-    assert not all(torch.equal(whole[name], alone[name]) for name in whole)
 
 
 class Wide(StreamingModel):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -79,6 +79,11 @@ class StreamSet:
         return -(-self.n_streams // SHARD)
 
 
+Say = Callable[[str], None]
+Maker = Callable[[StreamSet, list[int], Say], Iterator[tuple[int, tuple[Array, Array]]]]
+"""Makes shards of a set by their numbers, and yields the number and the arrays of each."""
+
+
 class Shards:
     """Makes and reads the files with the network's features and targets of a set of streams.
 
@@ -91,18 +96,19 @@ class Shards:
         self.folder, self.streams = folder, streams
         self._parts: list[tuple[Array, Array]] = []
 
-    def complete(self, say: Callable[[str], None]) -> None:
+    def complete(self, say: Say, maker: Maker | None = None) -> None:
         """Make the files that are missing, and open all files.
 
         Args:
             say: Takes a line of text on the progress.
+            maker: Makes shards on other machines; None makes them here.
 
         Raises:
-            TrainingError: The folder holds other streams, or the disk has no room for these.
+            TrainingError: The folder holds other streams, the disk has no room for these, or the
+                maker cannot make them.
         """
         missing = [k for k in range(self.streams.n_shards) if not self._files(k)[1].exists()]
-        model = Sensors()
-        self._agree(model)
+        self._agree(features_of_probe())
         if missing:
             n_missing = sum(self.streams.size(shard) for shard in missing)
             self._require_room(n_missing)
@@ -112,8 +118,8 @@ class Shards:
             )
         n_done, began_s = 0, time.monotonic()
         said_s = began_s
-        for shard in missing:
-            self._make(shard, model)
+        for shard, arrays in (maker or made_here)(self.streams, missing, say):
+            self._keep(shard, arrays)
             n_done += self.streams.size(shard)
             now_s = time.monotonic()
             if now_s - said_s > INTERVAL_S and n_done < n_missing:
@@ -146,9 +152,8 @@ class Shards:
         head = f"{shard:05}-{self.streams.size(shard)}"
         return self.folder / f"{head}-features.npy", self.folder / f"{head}-answers.npy"
 
-    def _make(self, shard: int, model: Sensors) -> None:
-        watched = model.watched(torch.from_numpy(self.streams.rows(shard)))
-        for path, array in zip(self._files(shard), arrays_of(watched), strict=True):
+    def _keep(self, shard: int, arrays: tuple[Array, Array]) -> None:
+        for path, array in zip(self._files(shard), arrays, strict=True):
             with replacing(path) as beside, beside.open("wb") as file:
                 np.save(file, array)
 
@@ -162,31 +167,33 @@ class Shards:
                 "makes them again."
             ) from error
 
-    def _agree(self, model: Sensors) -> None:
-        """Check that the folder holds features of these streams by the experts of `model`.
+    def _agree(self, probe: Array) -> None:
+        """Check that the folder holds features of these streams by the present experts.
 
         In a new folder, write the files by which later runs check this.
+
+        Args:
+            probe: `features_of_probe`.
 
         Raises:
             DataError: Such a file cannot be read.
             TrainingError: The folder holds features of other streams or by other experts.
         """
         made_of = {name: v for name, v in asdict(self.streams).items() if name != "n_streams"}
-        path, probe = self.folder / "made-of.json", self.folder / "probe.npz"
+        path, kept = self.folder / "made-of.json", self.folder / "probe.npz"
         rows = _probe_rows()
-        features, answers = arrays_of(model.watched(torch.from_numpy(rows)))
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(probe) as beside, beside.open("wb") as file:
-                np.savez(file, rows=rows, features=features, answers=answers)
+            with replacing(kept) as beside, beside.open("wb") as file:
+                np.savez(file, rows=rows, features=probe)
             write_atomic(path, json.dumps(made_of).encode())
             return
         try:
             content = json.loads(path.read_text())
-            with np.load(probe) as arrays:
+            with np.load(kept) as arrays:
                 same = content == made_of and all(
-                    _is_close(arrays[name], array)
-                    for name, array in (("rows", rows), ("features", features))
+                    is_close(arrays[name], array)
+                    for name, array in (("rows", rows), ("features", probe))
                 )
         except (OSError, ValueError, KeyError) as error:
             raise DataError(
@@ -209,6 +216,25 @@ class Shards:
             )
 
 
+def made_here(
+    streams: StreamSet, missing: list[int], say: Say
+) -> Iterator[tuple[int, tuple[Array, Array]]]:
+    """Make shards in this process, one after the other: a `Maker`."""
+    model = Sensors()
+    for shard in missing:
+        yield shard, make_shard(model, streams, shard)
+
+
+def make_shard(model: Sensors, streams: StreamSet, shard: int) -> tuple[Array, Array]:
+    """Draw the streams of a shard, let the experts go over them, and return `arrays_of` them."""
+    return arrays_of(model.watched(torch.from_numpy(streams.rows(shard))))
+
+
+def features_of_probe() -> Array:
+    """Return the features of the probe's streams by the experts of this process."""
+    return arrays_of(Sensors().watched(torch.from_numpy(_probe_rows())))[0]
+
+
 def arrays_of(watched: WatchedStreams) -> tuple[Array, Array]:
     """Return features (B, T, F) of streams in float16 and their answers (B, T, 3) in float32.
 
@@ -227,7 +253,7 @@ def _probe_rows() -> Array:
     return np.stack([stream.rows for stream in drawn], 1)
 
 
-def _is_close(one: Array, other: Array) -> bool:
+def is_close(one: Array, other: Array) -> bool:
     """Return whether two arrays have one shape, and 99 % of numbers differ < 0.02 (1 + |other|)."""
     if one.shape != other.shape:
         return False

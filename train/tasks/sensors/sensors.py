@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +29,14 @@ from edgefold.train.models.sensors.features import N_FEATURES
 from edgefold.train.tasks.contract import N_CALIBRATED, Episode, Task, TaskStreams, options_of
 from edgefold.train.tasks.sensors.sensor_prior import VALUE, DrawnSensor, draw_sensor
 from edgefold.train.tasks.sensors.sensor_scores import answers_of, as_json, scores_by_family, table
-from edgefold.train.tasks.sensors.sensor_shards import COUNTS, LOG_DENSITY, Shards, StreamSet, Z
+from edgefold.train.tasks.sensors.sensor_shards import (
+    COUNTS,
+    LOG_DENSITY,
+    Maker,
+    Shards,
+    StreamSet,
+    Z,
+)
 
 N_ROWS = 1_024
 """Number of rows of a stream in a batch."""
@@ -64,6 +72,12 @@ class SensorsOptions:
         "same streams can share it, and it may be removed after training",
         "FOLDER",
     )
+    scheduler: str = option(
+        "let the workers of this dask cluster go over the streams, such as tcp://10.0.0.5:8786; "
+        "they need Edgefold with the extras train and dask, and no files (default: this machine)",
+        "ADDRESS",
+        default="",
+    )
     out: Path | None = None
 
 
@@ -76,6 +90,7 @@ class SensorsTask(Task):
         n_rows: Number of rows of a stream in a batch.
         kept_cache: Text by which the run's description names `cache`; empty for the default folder,
             which lies in the run's folder.
+        scheduler: Address of a dask scheduler whose workers make the files; empty: this process.
     """
 
     option_class = SensorsOptions
@@ -102,7 +117,9 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
         drawn: StreamSet | None = None,
         n_rows: int = N_ROWS,
         kept_cache: str = "",
+        scheduler: str = "",
     ):
+        self.scheduler = scheduler
         self.cache, self.drawn, self.kept_cache = cache, drawn or StreamSet(), kept_cache
         self.n_rows = min(n_rows, self.drawn.n_slots)
         if self.n_rows < 1:
@@ -130,7 +147,7 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
             settings.get("data_seed", defaults.seed),
         )
         place = Path(cache or Path(args.out or "") / CACHE)
-        return cls(place, drawn, settings.get("rows", N_ROWS), str(cache))
+        return cls(place, drawn, settings.get("rows", N_ROWS), str(cache), args.scheduler)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -145,7 +162,12 @@ minutes and some GB of disk; then the network trains on what they saw. See docs/
     def prepare(self, say: Callable[[str], None]) -> None:
         """Draw streams and write the experts' features to `cache` where missing; open the files."""
         shards = Shards(self.cache, self.drawn)
-        shards.complete(say)
+        maker: Maker | None = None
+        if self.scheduler:
+            from edgefold.train.tasks.sensors.shard_cluster import made_by_workers
+
+            maker = partial(made_by_workers, self.scheduler)
+        shards.complete(say, maker)
         self._shards = shards
 
     def training_batch(self, n_tasks: int, generator: torch.Generator) -> Batch:
