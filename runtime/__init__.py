@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import MeterError as MeterError
     from edgefold.runtime.errors import ModelError as ModelError
     from edgefold.runtime.errors import OutputError as OutputError
+    from edgefold.runtime.errors import OverlapError as OverlapError
     from edgefold.runtime.errors import PaceError as PaceError
     from edgefold.runtime.errors import Remedy as Remedy
     from edgefold.runtime.errors import ShapeError as ShapeError
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from edgefold.runtime.series.features import series_points as series_points
     from edgefold.runtime.series.series_file import read_series as read_series
     from edgefold.runtime.series.spec import SeriesSpec as SeriesSpec
+    from edgefold.runtime.stream.provenance import Piece as Piece
+    from edgefold.runtime.stream.provenance import Provenance as Provenance
     from edgefold.runtime.stream.state_slots import StateSlots as StateSlots
     from edgefold.runtime.stream.stream import Stream as Stream
 else:
@@ -63,8 +66,8 @@ else:
             "errors": (
                 "BackendError BoardError BoardFailedError BundleError BusyError CapacityError "
                 "CheckpointError ClosedError DataError EdgefoldError ExportError KeyFileError "
-                "MemoryLimitError MeterError ModelError OutputError PaceError Remedy ShapeError "
-                "SnapshotError StepRefusedError TrainingError ValueRefusedError"
+                "MemoryLimitError MeterError ModelError OutputError OverlapError PaceError Remedy "
+                "ShapeError SnapshotError StepRefusedError TrainingError ValueRefusedError"
             ),
             "bundle.manifest": "Manifest",
             "bundle.manifest_file": "load_manifest",
@@ -78,6 +81,7 @@ else:
             "sensors.sensors": "Sensors",
             "series.features": "SeriesFeatures series_points",
             "series.spec": "SeriesSpec",
+            "stream.provenance": "Piece Provenance",
             "stream.state_slots": "StateSlots",
             "stream.stream": "Stream",
         },

@@ -10,6 +10,7 @@
     ├── StepRefusedError     a step whose arithmetic was not finite; the state is as before
     ├── CapacityError        more points than the state has room for; nothing was learned
     ├── SnapshotError        a snapshot that is missing, damaged, or of another bundle
+    │   └── OverlapError     states that have rows in common, or may have: they would count twice
     ├── ClosedError          a stream used after close(), or by a fork of its process
     ├── BusyError            a stream called while another call of it is running
     ├── DataError            input rows that cannot be read
@@ -99,6 +100,10 @@ class CapacityError(EdgefoldError):
 
 class SnapshotError(EdgefoldError):
     """A snapshot is missing, damaged, or of another bundle."""
+
+
+class OverlapError(SnapshotError):
+    """Two states have rows in common, or may have, which a merge would count twice."""
 
 
 class ClosedError(EdgefoldError):

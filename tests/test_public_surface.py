@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 ERRORS = (
     "BackendError BoardError BoardFailedError BundleError BusyError CapacityError CheckpointError "
     "ClosedError DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError "
-    "ModelError OutputError PaceError ShapeError "
+    "ModelError OutputError OverlapError PaceError ShapeError "
     "SnapshotError StepRefusedError TrainingError ValueRefusedError"
 )
 SURFACE = {
     "runtime": ERRORS
     + " Categorical CheckReport EngineOptions Gaussian GaussianMixture JointGaussian Manifest"
-    " NextEvent Prediction PredictionKind Quantiles Raw Remedy RowFormat SensorForecast Sensors"
-    " SeriesFeatures SeriesSpec StateSlots Stream check_bundle load_manifest read_series"
-    " series_points",
+    " NextEvent Piece Prediction PredictionKind Provenance Quantiles Raw Remedy RowFormat"
+    " SensorForecast Sensors SeriesFeatures SeriesSpec StateSlots Stream check_bundle"
+    " load_manifest read_series series_points",
     "devices": "Board Budget Demand EnergyFigure EnergyMeter Machine Measurement MemoryMonitor"
     " MemoryReading MemorySurvey ProcessMemory ProfileOptions Sampler board_names choose_sensor"
     " judge load_board monitor_memory probe_sensors read_machine",

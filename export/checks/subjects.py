@@ -181,4 +181,4 @@ class StreamSubject(Subject):
         self.stream.restore(path)
 
     def merge(self, path: Path) -> None:
-        self.stream.merge(path)
+        self.stream.merge(path, disjoint=True)

@@ -231,7 +231,7 @@ def _merges(leader: Stream, n_points: int) -> Iterator[tuple[int, Callable[[Stre
 
 
 def _merge(slots: StateSlots, stream: Stream) -> None:
-    stream.merge_slot(slots, 0)
+    stream.merge_slot(slots, 0, disjoint=True)  # only the arithmetic matters here
 
 
 def _filter(x: FloatArray | None, stream: Stream) -> None:

@@ -98,7 +98,7 @@ class JointPrediction(StateKeeper):
         copy, kind = self._begun("sample", blocks), self.manifest.prediction
         random = np.random.default_rng(seed)
         samples = np.empty((n_samples, self.manifest.n_streams, m, self.manifest.n_outputs))
-        start = self._state.read(), self._state.at.n_points, self._state.at.n_recent
+        start = self._kept()
         first: Prediction | None = None  # the same for all draws in one order
         given = x
         for sample in samples:
@@ -106,7 +106,7 @@ class JointPrediction(StateKeeper):
             if kind.permuted and given is not None:
                 x, first = given[..., order, :], None
             if len(blocks) > 1 or first is None:
-                copy._state.load(*start)
+                copy._state.load(start)
             drawn = np.empty_like(sample)
             for rows in blocks:
                 if rows.start:
@@ -148,7 +148,7 @@ class JointPrediction(StateKeeper):
             raise BackendError(f"{self.manifest.prediction.name} predictions have no likelihood.")
         x, true, _, blocks = self._asked("joint_log_likelihood", x, y, block)
         copy, kind = self._begun("joint_log_likelihood", blocks), self.manifest.prediction
-        copy._state.load(self._state.read(), self._state.at.n_points, self._state.at.n_recent)
+        copy._state.load(self._kept())
         total = np.zeros(() if self.manifest.n_streams == 1 else self.manifest.n_streams)
         for rows in blocks:
             prediction, values = copy.query(_rows(x, rows)), _rows(true, rows)

@@ -55,8 +55,7 @@ class Learner:
         if consolidate is not None and at.n_recent >= self._every:
             consolidate.run(at.sides)
             require_finite(consolidate)
-            sides, n_points, _, _, first, n_waiting = at
-            at = state.at = Commit(sides ^ consolidate.flip, n_points, 0, (), first, n_waiting)
+            at = state.at = at._replace(sides=at.sides ^ consolidate.flip, n_recent=0, rows=())
         step.run(at.sides)
         require_finite(step)
         if step.slots:
@@ -71,10 +70,10 @@ class Learner:
             step: The step.
             n: The number of points.
         """
-        sides, n_points, n_recent, _, first, n_waiting = at
+        sides, n_points, n_recent, _, first, n_waiting, origin = at
         rows = step.rows
         self._state.at = _new(
-            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rows, first, n_waiting)
+            Commit, (sides ^ step.flip, n_points + n, n_recent + n, rows, first, n_waiting, origin)
         )
         if rows:
             self._state.settled()
@@ -129,11 +128,13 @@ class ChunkBuffer:
         """Put n points into the buffer, where they wait; learn each chunk that becomes full."""
         state, width, done = self._state, self._chunk.width, 0
         while done < n:
-            sides, n_points, n_recent, rows, first, n_waiting = state.at
+            sides, n_points, n_recent, rows, first, n_waiting, origin = state.at
             end = first + n_waiting
             count = min(n - done, width - end)
             self._place(points, n, done, count, end)
-            state.at = _new(Commit, (sides, n_points, n_recent, rows, first, n_waiting + count))
+            state.at = _new(
+                Commit, (sides, n_points, n_recent, rows, first, n_waiting + count, origin)
+            )
             done += count
             if end + count == width:
                 self.flush()

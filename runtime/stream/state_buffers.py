@@ -29,6 +29,7 @@ from edgefold.runtime.backends.base import Backend, BoundStep, DeviceBuffer
 from edgefold.runtime.bundle.manifest import SEED, Graph, Manifest, StateTensor, WeightPlace
 from edgefold.runtime.bundle.manifest_rules import writers
 from edgefold.runtime.errors import ValueRefusedError
+from edgefold.runtime.stream.provenance import NO_PIECES, Origin, Provenance
 
 
 class RingRow(NamedTuple):
@@ -57,6 +58,7 @@ class Commit(NamedTuple):
         rows: The new rows of rings that were committed and perhaps not yet written into the rings.
         first: The row of the first waiting point in `ChunkBuffer`.
         n_waiting: The number of points in `ChunkBuffer` that are not yet in the state.
+        origin: The pieces that state which rows the state has learned, as of some earlier commit.
     """
 
     sides: int
@@ -65,6 +67,28 @@ class Commit(NamedTuple):
     rows: tuple[RingRow, ...] = ()
     first: int = 0
     n_waiting: int = 0
+    origin: Origin = NO_PIECES
+
+    @property
+    def n_taken(self) -> int:
+        """Return the number of points that the stream has taken, waiting ones too."""
+        return self.n_points + self.n_waiting
+
+
+class KeptState(NamedTuple):
+    """Holds a state outside of a stream's buffers, as a snapshot or a slot keeps it.
+
+    Attributes:
+        tensors: The tensors of the state, by name.
+        n_points: The number of points in it.
+        n_recent: The number of points in it since the step `consolidate` last ran.
+        stated: The pieces that state which rows it has learned.
+    """
+
+    tensors: Mapping[str, Array]
+    n_points: int
+    n_recent: int
+    stated: Provenance = NO_PIECES.stated
 
 
 class StateBuffers:
@@ -139,24 +163,20 @@ class StateBuffers:
         """
         if seeds is not None:
             self._initial = {**self._initial, SEED: seeds}
-        self.load(self._initial, 0, 0)
+        self.load(KeptState(self._initial, 0, 0))
 
-    def load(self, state: Mapping[str, Array], n_points: int, n_recent: int) -> None:
+    def load(self, state: KeptState) -> None:
         """Replace the state; names, shapes and types of the tensors must be right.
 
         Waiting points are dropped.
-
-        Args:
-            state: The tensors of the new state, by name.
-            n_points: The number of points in it.
-            n_recent: The number of points in it since the step `consolidate` last ran.
         """
         last, sides = self.at, self.at.sides
         before = {name: self.pairs[name][0].read() for name in self._rings}
         try:
             for name, pair in self.pairs.items():
-                pair[1 - self.side(name, sides)].write(state[name])
-            self.at = Commit(sides ^ self._all, n_points, n_recent)
+                pair[1 - self.side(name, sides)].write(state.tensors[name])
+            n, origin = state.n_points, Origin(state.stated, state.n_points)
+            self.at = Commit(sides ^ self._all, n, state.n_recent, origin=origin)
         except BaseException:
             if self.at is last:  # an interrupt may come after the commit
                 for name, rows in before.items():

@@ -1,4 +1,4 @@
-"""Reset, save, restore, exchange and merge the state of a stream as a whole."""
+"""Reset, save, restore, exchange and merge the state of a stream, and state what it has learned."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, SnapshotError
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.point_updates import ChunkBuffer, refuse_overflow, require_finite
+from edgefold.runtime.stream.provenance import (
+    PROVENANCE,
+    RESERVED,
+    Origin,
+    Piece,
+    Provenance,
+    as_array,
+    read_provenances,
+    require_known,
+)
 from edgefold.runtime.stream.snapshot import (
     MOST_POINTS,
     SnapshotRecord,
@@ -20,7 +30,7 @@ from edgefold.runtime.stream.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from edgefold.runtime.stream.state_buffers import StateBuffers, Step, seeds_of
+from edgefold.runtime.stream.state_buffers import KeptState, StateBuffers, Step, seeds_of
 
 if TYPE_CHECKING:
     from edgefold.runtime.stream.state_slots import StateSlots
@@ -35,8 +45,14 @@ class StateKeeper(OneCaller):
 
     manifest: Manifest
     _state: StateBuffers
+    _source: str | None
     _chunks: ChunkBuffer | None
     _merge: Step | None
+
+    def _kept(self) -> KeptState:
+        """Return a copy of the state; no points wait."""
+        tensors, at = self._state.read(), self._state.at
+        return KeptState(tensors, at.n_points, at.n_recent, self.provenance)
 
     def _learn_waiting(self) -> None:
         if self._chunks is not None:
@@ -55,6 +71,35 @@ class StateKeeper(OneCaller):
         """
         self._state.reset(None if seed is None else seeds_of(self.manifest, seed))
 
+    @property
+    def provenance(self) -> Provenance:
+        """Return the pieces that state which rows the stream has learned, buffered ones too.
+
+        Points of `n_points` that no piece counts are of unknown rows.
+        """
+        at = self._state.at
+        return at.origin.now(at.n_taken, self._source)
+
+    @one_call
+    def learned(self, piece: Piece) -> None:
+        """State which rows the points are that the stream has just learned.
+
+        Call it after `update`: if the program is interrupted between the two, the points are of
+        unknown rows, so that a merge that may count them twice is refused. A stream that was opened
+        with `source` states its points itself.
+
+        Args:
+            piece: The rows; no more of their points than the stream has of unknown rows.
+
+        Raises:
+            OverlapError: A row of the piece has been stated before.
+            SnapshotError: The piece counts more points than the stream has of unknown rows.
+        """
+        state = self._state
+        at = state.settled()
+        stated = self.provenance.state(piece, at.n_taken)
+        state.at = at._replace(rows=(), origin=Origin(stated, at.n_taken))
+
     @one_call
     def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
         """Learn waiting points and write a snapshot of the state to a file, atomically.
@@ -63,18 +108,22 @@ class StateKeeper(OneCaller):
             path: The file; an older one is replaced only when the new snapshot is whole and on
                 disk.
             extra: The caller's own arrays by name, which are saved in the same file and returned by
-                `restore`.
+                `restore`; a name that begins with "edgefold." is reserved.
 
         Raises:
             SnapshotError: The file system refused, the state is not finite, or `extra` is larger
-                than 1 GiB; an older snapshot is intact.
+                than 1 GiB or has a reserved name; an older snapshot is intact.
             BackendError, StepRefusedError: The state could not be updated or read.
         """
+        extra = dict(extra or {})
+        if reserved := [name for name in extra if name.startswith(RESERVED)]:
+            raise SnapshotError(f"an extra array is called {reserved[0]!r}; choose another name.")
         self._learn_waiting()
-        state = self._state
-        tensors, at = state.read(), state.at
-        record = SnapshotRecord(self.manifest.bundle_hash, at.n_points, at.n_recent)
-        write_snapshot(path_of(path), record, tensors, extra or {}, state.not_finite)
+        state = self._kept()
+        record = SnapshotRecord(self.manifest.bundle_hash, state.n_points, state.n_recent)
+        if state.stated.pieces:
+            extra[PROVENANCE] = as_array([state.stated.to_form()])
+        write_snapshot(path_of(path), record, state.tensors, extra, self._state.not_finite)
 
     @one_call
     def restore(self, path: str | Path) -> dict[str, Array]:
@@ -89,44 +138,59 @@ class StateKeeper(OneCaller):
                 state does not change.
             BackendError: The new state could not be written; the state does not change.
         """
-        buffers = self._state
-        record, state, extra = read_snapshot(path_of(path), self.manifest, buffers.not_finite)
-        buffers.load(state, record.n_points, record.n_recent)
+        state, extra = self._read(path)
+        self._state.load(state)
         return extra
 
+    def _read(self, path: str | Path) -> tuple[KeptState, dict[str, Array]]:
+        """Read the state of a snapshot, and the caller's arrays."""
+        record, state, extra = read_snapshot(path_of(path), self.manifest, self._state.not_finite)
+        array, stated = extra.pop(PROVENANCE, None), Provenance()
+        if array is not None:
+            (stated,) = read_provenances(array, [record.n_points])
+        return KeptState(state, record.n_points, record.n_recent, stated), extra
+
     @one_call
-    def merge(self, path: str | Path) -> dict[str, Array]:
+    def merge(self, path: str | Path, disjoint: bool = False) -> dict[str, Array]:
         """Learn what the stream of a snapshot has learned, and return the arrays `extra` of `save`.
 
         The state knows the points of both streams afterwards, as if one had learned them all; those
         of each stream of a batch join those of the same stream. The two must have no point in
-        common: it would count twice.
+        common, since it would count twice: see `provenance`.
+
+        Args:
+            path: The snapshot.
+            disjoint: Whether the caller knows that the points of unknown rows in one state are not
+                in the other. They stay unknown.
 
         Raises:
+            OverlapError: The two have a row in common, or points of unknown rows without
+                `disjoint`.
             SnapshotError: The file is missing, damaged, of another bundle, or not finite.
             CapacityError: There is no `room` for the points of both.
             BundleError: The bundle has no graph `merge`, because its model's states do not join.
             BackendError, StepRefusedError: The step failed. After any error the state is as before.
         """
         self._require_merge()
-        record, state, extra = read_snapshot(path_of(path), self.manifest, self._state.not_finite)
-        self._join(state, record.n_points, record.n_recent)
+        state, extra = self._read(path)
+        self._join(state, disjoint)
         return extra
 
     @one_call
-    def merge_slot(self, slots: StateSlots, index: int) -> None:
+    def merge_slot(self, slots: StateSlots, index: int, disjoint: bool = False) -> None:
         """Learn what the state in a slot has learned, as `merge` does of a snapshot.
 
         Args:
             slots: Memory for several states (slots), made for the same bundle.
             index: The number of the slot, from 0 on.
+            disjoint: As in `merge`.
 
         Raises:
             SnapshotError: The slots belong to another bundle, or no slot has this number.
-            BundleError, CapacityError, BackendError, StepRefusedError: As in `merge`.
+            OverlapError, BundleError, CapacityError, BackendError, StepRefusedError: As in `merge`.
         """
         self._require_merge()
-        self._join(*slots.read(index, self.manifest.bundle_hash))
+        self._join(slots.read(index, self.manifest.bundle_hash), disjoint)
 
     def _require_merge(self) -> None:
         if self._merge is None:
@@ -136,25 +200,32 @@ class StateKeeper(OneCaller):
                 "one of those that was exported by an older version must be exported again."
             )
 
-    def _join(self, other: Mapping[str, Array], n_points: int, n_recent: int) -> None:
+    def _join(self, other: KeptState, disjoint: bool) -> None:
         """Run the step `merge` on another state, and commit its result."""
         step, state, manifest = self._merge, self._state, self.manifest
         assert step is not None
-        at = state.settled()
-        if manifest.room is not None and at.n_points + at.n_waiting + n_points > manifest.room:
-            refuse_overflow(manifest, at.n_points + at.n_waiting, n_points)
+        at, own, n_points = state.settled(), self.provenance, other.n_points
+        if not disjoint:
+            require_known(own, at.n_taken, other.stated, n_points)
+        origin = Origin(own.join(other.stated), at.n_taken + n_points)
+        if manifest.room is not None and at.n_taken + n_points > manifest.room:
+            refuse_overflow(manifest, at.n_taken, n_points)
         if at.n_points + n_points >= MOST_POINTS:
             raise SnapshotError(
                 f"both states together count {at.n_points + n_points} points, and a stream counts "
                 f"at most {MOST_POINTS - 1}; the state is as before."
             )
         for name, array in step.others.items():
-            np.copyto(array, other[name])
+            np.copyto(array, other.tensors[name])
         step.run(at.sides)
         require_finite(step)
-        recent = 0 if manifest.consolidate_every else at.n_recent + n_recent
+        recent = 0 if manifest.consolidate_every else at.n_recent + other.n_recent
         state.at = at._replace(
-            sides=at.sides ^ step.flip, n_points=at.n_points + n_points, n_recent=recent, rows=()
+            sides=at.sides ^ step.flip,
+            n_points=at.n_points + n_points,
+            n_recent=recent,
+            rows=(),
+            origin=origin,
         )
 
     @one_call
@@ -170,8 +241,7 @@ class StateKeeper(OneCaller):
             BackendError, StepRefusedError: The state could not be updated or read.
         """
         self._learn_waiting()
-        tensors, at = self._state.read(), self._state.at
-        slots.keep(index, self.manifest.bundle_hash, tensors, at.n_points, at.n_recent)
+        slots.keep(index, self.manifest.bundle_hash, self._kept())
 
     @one_call
     def put(self, slots: StateSlots, index: int) -> None:
@@ -185,7 +255,7 @@ class StateKeeper(OneCaller):
             SnapshotError: The slots belong to another bundle, or no slot has this number.
             BackendError: The state could not be written.
         """
-        self._state.load(*slots.read(index, self.manifest.bundle_hash))
+        self._state.load(slots.read(index, self.manifest.bundle_hash))
 
     @one_call
     def state(self) -> dict[str, Array]:

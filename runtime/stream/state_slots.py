@@ -17,10 +17,13 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.stream.provenance import NO_PIECES, Piece, as_array, read_provenances
 from edgefold.runtime.stream.snapshot import MOST_POINTS
-from edgefold.runtime.stream.state_buffers import initial_value
+from edgefold.runtime.stream.state_buffers import KeptState, initial_value
 
 POINTS = ("n_points", "n_recent")
+PIECES = "pieces"
+"""The array of this name, among those of all slots, states which rows they have learned."""
 
 
 class StateSlots:
@@ -47,13 +50,14 @@ class StateSlots:
             if not _is_finite(value):
                 self._not_finite.add(f"state.{tensor.name}")
         self.n_points, self.n_recent = np.zeros((2, n), np.int64)
+        self._stated = [NO_PIECES.stated] * n
 
     def state(self, index: int) -> dict[str, Array]:
         """Return views of a slot's tensors by name; the slot's next `keep` overwrites them."""
         return {name: tensors[index] for name, tensors in self._tensors.items()}
 
-    def read(self, index: int, bundle_hash: str) -> tuple[dict[str, Array], int, int]:
-        """Return views of a slot's tensors by name, and its `n_points` and `n_recent`.
+    def read(self, index: int, bundle_hash: str) -> KeptState:
+        """Return a slot's state, with views of its tensors.
 
         Args:
             index: The number of the slot, from 0 on.
@@ -63,42 +67,50 @@ class StateSlots:
             SnapshotError: The slots belong to another bundle, or no slot has this number.
         """
         self._require(index, bundle_hash)
-        return self.state(index), int(self.n_points[index]), int(self.n_recent[index])
+        counts = int(self.n_points[index]), int(self.n_recent[index])
+        return KeptState(self.state(index), *counts, self._stated[index])
 
-    def keep(
-        self,
-        index: int,
-        bundle_hash: str,
-        state: Mapping[str, Array],
-        n_points: int,
-        n_recent: int,
-    ) -> None:
+    def keep(self, index: int, bundle_hash: str, state: KeptState) -> None:
         """Copy a state into a slot; an interrupt leaves the slot unchanged.
 
         Args:
             index: The number of the slot, from 0 on.
             bundle_hash: The hash of the bundle to which the state belongs.
-            state: The tensors of the state, by name.
-            n_points: The number of points in the state.
-            n_recent: The number of points in it since the step `consolidate` last ran.
+            state: The state.
 
         Raises:
             SnapshotError: The slots belong to another bundle, or no slot has this number.
         """
         self._require(index, bundle_hash)
         values: list[tuple[Array, Any]] = [
-            *((tensors, state[name]) for name, tensors in self._tensors.items()),
-            (self.n_points, n_points),
-            (self.n_recent, n_recent),
+            *((tensors, state.tensors[name]) for name, tensors in self._tensors.items()),
+            (self.n_points, state.n_points),
+            (self.n_recent, state.n_recent),
         ]
         before = [tensors[index].copy() for tensors, _ in values]
+        stated = self._stated[index]
         try:
             for tensors, value in values:
                 tensors[index] = value
+            self._stated[index] = state.stated
         except BaseException:
             for (tensors, _), value in zip(values, before, strict=True):
                 tensors[index] = value
+            self._stated[index] = stated
             raise
+
+    def learned(self, index: int, piece: Piece) -> None:
+        """State which rows points of a slot's state are, as `Stream.learned` does.
+
+        Args:
+            index: The number of the slot, from 0 on.
+            piece: The rows; no more of their points than the state has of unknown rows.
+
+        Raises:
+            OverlapError: A row of the piece has been stated before.
+            SnapshotError: The piece counts more points than the state has of unknown rows.
+        """
+        self._stated[index] = self._stated[index].state(piece, int(self.n_points[index]))
 
     def _require(self, index: int, bundle_hash: str) -> None:
         if bundle_hash != self.bundle_hash:
@@ -108,7 +120,16 @@ class StateSlots:
             raise SnapshotError(f"slot {index} was asked for, and there are {n}: 0 to {n - 1}.")
 
     def arrays(self, n: int) -> dict[str, Array]:
-        """Return views of all tensors and counts of the first n slots, by name, for a snapshot."""
+        """Return what a snapshot must keep of the first n slots, by name.
+
+        These are views of all tensors and counts, and the pieces as text, if there are any.
+        """
+        stated = [each.to_form() for each in self._stated[:n]]
+        pieces = {PIECES: as_array(stated)} if any(stated) else {}
+        return {**self._places(n), **pieces}
+
+    def _places(self, n: int) -> dict[str, Array]:
+        """Return views of all tensors and counts of the first n slots, by name."""
         states = {f"state.{name}": tensors[:n] for name, tensors in self._tensors.items()}
         return {**states, **{name: getattr(self, name)[:n] for name in POINTS}}
 
@@ -117,9 +138,10 @@ class StateSlots:
 
         Raises:
             SnapshotError: Arrays are missing, have another shape or type, or hold impossible
-                values: infinity where no state begins with it, or counts that no stream can have.
+                values: infinity where no state begins with it, counts that no stream can have, or
+                pieces of more points than a state counts.
         """
-        places = self.arrays(n)
+        places = self._places(n)
         for name, place in places.items():
             array = arrays.get(name)
             if array is None or (array.shape, array.dtype) != (place.shape, place.dtype):
@@ -139,8 +161,13 @@ class StateSlots:
                 f"the snapshot's counts of points of {n} streams are such that no stream can have "
                 "them; use an older copy, or start without it."
             )
+        pieces = arrays.get(PIECES)
+        stated = [NO_PIECES.stated] * n
+        if pieces is not None:
+            stated = read_provenances(pieces, n_points.tolist())
         for name, place in places.items():
             np.copyto(place, arrays[name])
+        self._stated[:n] = stated
 
 
 def _is_finite(array: Array) -> bool:

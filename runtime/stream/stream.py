@@ -28,6 +28,7 @@ from edgefold.runtime.stream.joint_prediction import JointPrediction
 from edgefold.runtime.stream.memory_estimate import require_within
 from edgefold.runtime.stream.point_updates import ChunkBuffer, Learner, refuse_overflow
 from edgefold.runtime.stream.points import PointBuffers, require_sound
+from edgefold.runtime.stream.provenance import Piece
 from edgefold.runtime.stream.queries import Predictor
 from edgefold.runtime.stream.state_buffers import StateBuffers, Step
 
@@ -53,6 +54,7 @@ class Stream(JointPrediction):
         report: dict[str, Any],
         buffered: bool,
         seed: int | Sequence[int] | None = None,
+        source: str | None = None,
     ):
         """Bind all graphs and allocate all buffers; users call `Stream.open`.
 
@@ -62,9 +64,12 @@ class Stream(JointPrediction):
             report: Facts for `backend_report`, to which the backend's own are added.
             buffered: Whether points are collected and learned chunk by chunk.
             seed: The seed of the model's random numbers; see `open`.
+            source: The name of the source of all points; see `open`.
         """
         super().__init__()
-        self.manifest = manifest
+        if source is not None:
+            Piece(source, 0, 0, 0)  # raises SnapshotError for what is no name
+        self.manifest, self._source = manifest, source
         self._backend: Backend | None = backend
         self._state = state = StateBuffers(manifest, backend)
         self._steps = {
@@ -120,6 +125,7 @@ class Stream(JointPrediction):
         expect_hash: str | None = None,
         trusted_keys: TrustedKeys | None = None,
         seed: int | Sequence[int] | None = None,
+        source: str | None = None,
     ) -> Stream:
         """Open a bundle: verify its hashes, open its graphs, allocate every buffer.
 
@@ -138,6 +144,10 @@ class Stream(JointPrediction):
                 refused.
             seed: The seed of the model's random numbers, if it computes any: one for all streams or
                 one for each. None is the bundle's own seed, 0.
+            source: The name of the source of all points that the stream will learn, unlike that of
+                any other stream, such as that of the board: `provenance` then states them as its
+                rows, one after the other. None leaves their rows unknown, until `learned` states
+                them.
 
         Raises:
             BundleError: The bundle is missing, damaged, changed or refused.
@@ -145,6 +155,7 @@ class Stream(JointPrediction):
             BackendError: The backend does not open, or the bundle cannot be `buffered`.
             MemoryLimitError: The estimated memory exceeds the limit; the message lists its parts.
             ValueRefusedError: The bundle takes no seed, or not this one.
+            SnapshotError: The source is not a name.
         """
         if expect_hash is None and trusted_keys is None:
             manifest = load_manifest(path)
@@ -156,7 +167,7 @@ class Stream(JointPrediction):
             require_within(manifest, memory_limit, backend, slots)
         opened, report = open_backend(backend, manifest, threads, engine or EngineOptions())
         try:
-            return cls(manifest, opened, report, buffered, seed)
+            return cls(manifest, opened, report, buffered, seed, source)
         except BaseException:
             opened.close()
             raise
@@ -197,8 +208,7 @@ class Stream(JointPrediction):
     @property
     def n_points(self) -> int:
         """Return how many points each stream has taken so far, including buffered ones."""
-        at = self._state.at
-        return at.n_points + at.n_waiting
+        return self._state.at.n_taken
 
     @property
     def room(self) -> int | None:

@@ -18,7 +18,7 @@ def run(bundle: Path, *words: object) -> int:
 
 
 def merge(bundle: Path, *words: object) -> int:
-    return main(["merge", str(bundle), *(str(word) for word in words)])
+    return main(["merge", str(bundle), *(str(word) for word in words), "--disjoint"])
 
 
 @pytest.fixture

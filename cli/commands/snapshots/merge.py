@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, metavar="FILE", help="write the merged snapshot here"
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_argument(
+        "--disjoint",
+        action="store_true",
+        help="you know that points of unknown rows in one snapshot are in no other one: without "
+        "this, snapshots that do not say where all their points come from are refused",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         lines = [f"{stream.n_points:>12,}  {paths[0]}"]
         for path in paths[1:]:
             before = stream.n_points
-            _require_one_sensor(path, stream.merge(path))
+            _require_one_sensor(path, stream.merge(path, args.disjoint))
             lines.append(f"{stream.n_points - before:>12,}  {path}")
         stream.save(args.out, first)
         lines.append(f"{stream.n_points:>12,}  {args.out}")

@@ -33,6 +33,7 @@ MODULES = (
         "stream.state_buffers",
         "stream.snapshot",
         "stream.named_states",
+        "stream.provenance",
     ),
     *("sensors.named_sensors", "sensors.compiled_sensors", "sensors.timed_engine"),
     *("sensors.sensors", "sensors.engine", "sensors.slots_ahead", "sensors.score_counts"),

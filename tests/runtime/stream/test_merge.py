@@ -46,7 +46,7 @@ def test_a_merged_stream_knows_the_points_of_both(stream: Stream, other: Path) -
     expected = answer(stream)
     stream.reset()
     stream.update(x[:N_OWN], y[:N_OWN])
-    assert stream.merge(other)["row"] == 17
+    assert stream.merge(other, disjoint=True)["row"] == 17
     assert stream.n_points == N_OWN + N_OTHER
     np.testing.assert_allclose(answer(stream), expected, rtol=0, atol=1e-5)
 
@@ -56,7 +56,7 @@ def test_the_points_since_a_consolidation_are_none_after_a_merge(
 ) -> None:
     """All sums are older ones then: the next consolidation is due after as many points as ever."""
     stream.update(*points(stream, N_OWN))
-    stream.merge(other)
+    stream.merge(other, disjoint=True)
     stream.save(tmp_path / "merged.npz")
     record, state, _ = read_snapshot(tmp_path / "merged.npz", stream.manifest)
     assert (record.n_points, record.n_recent) == (N_OWN + N_OTHER, 0)
@@ -83,7 +83,7 @@ def test_a_stream_without_points_takes_over_what_it_merges(stream: Stream, other
     stream.restore(other)
     expected = answer(stream)
     stream.reset()
-    stream.merge(other)
+    stream.merge(other, disjoint=True)
     assert stream.n_points == N_OTHER
     np.testing.assert_allclose(answer(stream), expected, rtol=0, atol=1e-6)  # sums in two levels
 
@@ -92,7 +92,7 @@ def test_waiting_points_still_wait_and_count(tiny_bundle: Path, other: Path) -> 
     with Stream.open(tiny_bundle, buffered=True) as waiting:
         x, y = points(waiting, N_OWN + N_OTHER)
         waiting.update(x[:3], y[:3])
-        waiting.merge(other)
+        waiting.merge(other, disjoint=True)
         assert waiting.n_points == 3 + N_OTHER
         waiting.update(x[3:N_OWN], y[3:N_OWN])
         found = answer(waiting)
@@ -113,7 +113,7 @@ def test_each_stream_of_a_batch_joins_the_same_stream(bundles: Path, tmp_path: P
         expected = stream.query(x[:, :4]).mean.copy()
         stream.reset()
         stream.update(x[:, :20], y[:, :20])
-        stream.merge(tmp_path / "other.npz")
+        stream.merge(tmp_path / "other.npz", disjoint=True)
         np.testing.assert_allclose(stream.query(x[:, :4]).mean, expected, rtol=0, atol=1e-5)
 
 
@@ -123,7 +123,10 @@ def test_a_state_in_a_slot_merges_as_a_snapshot_does(stream: Stream, other: Path
     stream.take(slots, 1)
     x, y = points(stream, N_OWN)
     states = []
-    for merge in (lambda: stream.merge(other), lambda: stream.merge_slot(slots, 1)):
+    for merge in (
+        lambda: stream.merge(other, disjoint=True),
+        lambda: stream.merge_slot(slots, 1, disjoint=True),
+    ):
         stream.reset()
         stream.update(x, y)
         merge()
@@ -157,7 +160,7 @@ def test_numbers_that_overflow_together_change_nothing(stream: Stream, other: Pa
     stream.restore(other)
     before = stream.state()
     with pytest.raises(StepRefusedError, match="merge"):
-        stream.merge(other)
+        stream.merge(other, disjoint=True)
     assert_unchanged(stream, before, N_OTHER)
 
 
@@ -169,7 +172,7 @@ def test_a_step_that_fails_changes_nothing(stream: Stream, other: Path) -> None:
     before = stream.state()
     stream._steps["merge"].run = fail  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="injected"):
-        stream.merge(other)
+        stream.merge(other, disjoint=True)
     assert_unchanged(stream, before, 20)
 
 
@@ -186,10 +189,10 @@ def test_an_interrupt_at_any_line_of_a_merge_leaves_the_state_before_or_after(
     states = {}
     prepare()
     states[20] = stream.state()
-    stream.merge(other)
+    stream.merge(other, disjoint=True)
     states[20 + N_OTHER] = stream.state()
     ends = set()
-    for _, was_interrupted in interruptions(prepare, lambda: stream.merge(other)):
+    for _, was_interrupted in interruptions(prepare, lambda: stream.merge(other, disjoint=True)):
         ends.add((stream.n_points, was_interrupted))
         assert_unchanged(stream, states[stream.n_points], stream.n_points)
     assert ends == {(20, True), (20 + N_OTHER, True), (20 + N_OTHER, False)}
@@ -202,7 +205,7 @@ def test_more_points_than_a_stream_counts_are_refused(stream: Stream, other: Pat
     stream.update(*points(stream, 20))
     before = stream.state()
     with pytest.raises(SnapshotError, match="together count"):
-        stream.merge(other)
+        stream.merge(other, disjoint=True)
     assert_unchanged(stream, before, 20)
 
 
@@ -213,7 +216,7 @@ def test_a_stream_has_no_room_for_more_than_its_capacity(
     before = stream.state()
     monkeypatch.setattr(type(stream.manifest), "room", property(lambda _: 20 + N_OTHER - 1))
     with pytest.raises(CapacityError):
-        stream.merge(other)
+        stream.merge(other, disjoint=True)
     assert_unchanged(stream, before, 20)
 
 

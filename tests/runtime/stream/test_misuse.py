@@ -23,6 +23,7 @@ from edgefold.runtime import (
     ValueRefusedError,
 )
 from edgefold.runtime.stream.points import N_AT_ONCE
+from edgefold.runtime.stream.state_buffers import KeptState
 from tests.runtime.stream.subjects import points
 
 # One caller ---------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ def test_an_absurd_state_gives_an_error_and_never_nan(
     for name, tensor in stream.state().items():
         state = stream.state()
         state[name] = np.full_like(tensor, value)
-        stream._state.load(state, 4, 4)
+        stream._state.load(KeptState(state, 4, 4))
         for call in (lambda: stream.query(x[:2]), lambda: stream.update(x, y)):
             try:
                 prediction = call()
