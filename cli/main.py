@@ -30,6 +30,7 @@ COMMANDS = {  # in the order in which a user needs them
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a series or CSV, then learn from it; resumes after any stop",
     "merge": "join what several streams of a bundle have learned in one snapshot",
+    "snapshot": "show what a snapshot holds, and which rows it has learned",
     "budget": "predict memory and time on a board, and whether they fit",
     "profile": "measure latency, memory and energy of each step on this machine, and gate on them",
     "compare": "show the ratios of profiles or budgets, each with its interval",
@@ -63,6 +64,7 @@ _MODULES = {  # import is a keyword of Python
     "import": "import_",
     "deploy": "boards.deploy",
     "merge": "snapshots.merge",
+    "snapshot": "snapshots.show",
 }
 
 DESCRIPTION = """\

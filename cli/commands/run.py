@@ -30,7 +30,7 @@ from edgefold.cli.options.page_options import page_of, require_page, say_where
 from edgefold.cli.terminal import printable, say
 from edgefold.runtime.rows.row_format import FormatOptions
 from edgefold.runtime.sinks.row_sink import sink_prefix_of
-from edgefold.runtime.sources.row_source import prefix_of
+from edgefold.runtime.sources.row_source import prefix_of, source_name
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
             retirement.attach(source)
         z = 4.0 if args.anomaly_z is None else args.anomaly_z
         options = LoopOptions(
-            *(args.every, z, args.strict, args.force, args.next_file), of_source.tell
+            *(args.every, z, args.strict, args.force, args.next_file, of_source.tell),
+            args.source or (source_name(args.input) if stream.manifest.of_step("merge") else ""),
         )
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
         to = SinkOptions(

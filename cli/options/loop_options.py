@@ -93,6 +93,15 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
         "first row that the snapshot does not know, a pipe from the next row that comes",
     )
     progress.add_argument(
+        "--source",
+        type=source,
+        metavar="NAME",
+        help="the name of the rows' source, by which `edgefold merge` knows rows that two "
+        "snapshots have learned (default: the name of the input's file or topics; none for a "
+        "bundle whose states do not join). Boards that read a device, a pipe or a topic of one "
+        "name need a name each",
+    )
+    progress.add_argument(
         "--every",
         type=positive,
         metavar="N",
@@ -268,6 +277,13 @@ def sensor_count(text: str) -> int:
     if number > MOST_SENSORS:
         raise argparse.ArgumentTypeError(f"{number} is more than {MOST_SENSORS:,}")
     return number
+
+
+def source(text: str) -> str:
+    """Read the name of the source of rows, for argparse."""
+    if not text or not text.isprintable():
+        raise argparse.ArgumentTypeError("a name is a text that can be printed")
+    return text
 
 
 def rotation(text: str) -> Rotation:

@@ -22,7 +22,9 @@ from edgefold.runtime.loop.sensor_rows import SensorColumns
 from edgefold.runtime.npz import npz_bytes
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Layout
+from edgefold.runtime.stream.provenance import PROVENANCE, Piece, Provenance, as_array
 from edgefold.runtime.stream.snapshot import STREAMS, SnapshotRecord
+from edgefold.runtime.stream.state_slots import PIECES
 
 N_ROWS = 10_000_000
 """Number of rows behind a loop of which the counts in a record have the length: months at 1 Hz."""
@@ -59,12 +61,17 @@ def snapshot_bytes(
         loop_bytes: Length of the loop's record; None estimates it.
         n_points: Number of points in the state, whose digits the file holds.
 
+    With a length of the record, that of a loop is returned which states no source of its rows.
+
     Raises:
         DataError: `edgefold run` does not run this bundle.
     """
     adapter = adapter_for(manifest)
+    pieces: dict[str, tuple[tuple[int, ...], str]] = {}
     if loop_bytes is None:
         loop_bytes = _record_bytes(manifest, adapter, n_named, source)
+        if manifest.of_step("merge"):
+            pieces = _piece_arrays(n_named)
     record = json.dumps(
         {**asdict(SnapshotRecord(manifest.bundle_hash, n_points, n_points)), "sha256": "0" * 64}
     )
@@ -75,8 +82,16 @@ def snapshot_bytes(
         own |= {f"state.{tensor.name}": (tensor.shape, tensor.dtype) for tensor in manifest.state}
         own |= {name: ((), "int64") for name in ("n_points", "n_recent")}
         own = {f"{STREAMS}{name}": ((n_named, *shape), kind) for name, (shape, kind) in own.items()}
-    own[RECORD] = ((loop_bytes,), "uint8")
+    own |= {**pieces, RECORD: ((loop_bytes,), "uint8")}
     return npz_bytes(arrays | {f"extra.{name}": array for name, array in own.items()})
+
+
+def _piece_arrays(n_named: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the arrays that state which rows were learned, of a loop with one source of rows."""
+    where = (("column", "0" * NAME_BYTES),) if n_named else ()
+    one = Provenance([Piece("0" * NAME_BYTES, 0, N_ROWS, N_ROWS, where)]).to_form()
+    names = {PROVENANCE: 1, **({f"{STREAMS}{PIECES}": n_named} if n_named else {})}
+    return {name: ((as_array([one] * n).size,), "uint8") for name, n in names.items()}
 
 
 def _record_bytes(manifest: Manifest, adapter: RowAdapter, n_named: int, source: str) -> int:
@@ -110,6 +125,7 @@ def _record_bytes(manifest: Manifest, adapter: RowAdapter, n_named: int, source:
         {"choice": "0" * 140, "format": asdict(layout), "layout": asdict(layout)}
         if is_found
         else None,
+        row=N_ROWS if manifest.of_step("merge") else None,
     )
     return len(record.to_array())
 

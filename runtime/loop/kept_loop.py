@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from edgefold.runtime.errors import OutputError
+from edgefold.runtime.errors import OutputError, OverlapError
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.known_rows import LIMIT_S, KnownRows
 from edgefold.runtime.loop.loop_snapshot import LoopSnapshot
@@ -44,6 +44,8 @@ class KeptLoop:
         saved: Function that is called after each snapshot.
         idle: Function that is called for each kept row that a candidate learns.
         tell: Function that gets a sentence for the user.
+        begin_rows: Function that lets sensors state which rows they learn from now on. It gets the
+            sensors, the number of the next row, and the number of lines before it.
 
     Attributes:
         in_service: The sensors of the model in service, which learn whoever speaks.
@@ -67,13 +69,14 @@ class KeptLoop:
         saved: Callable[[], None],
         idle: Callable[[], None],
         tell: Callable[[str], None],
+        begin_rows: Callable[[LoopStreams, int, int], None],
     ):
         self._source, self._output, self._alarms = source, output, alarms
         self._alarm_header, self._snapshot, self.in_service = alarm_header, snapshot, sensors
         self._kept_rows, self._trial_files, self._saved = kept_rows, trial, saved
-        self._idle, self._tell = idle, tell
+        self._idle, self._tell, self._begin_rows_of = idle, tell, begin_rows
         self._ended: EndedTrial | None = None  # until a snapshot drops it
-        self._has_row = False
+        self._has_row = self._states_rows = False
         self.unassigned = Counters(squared_error=[0.0] * sensors.first.columns.n_errors)
         self.known = KnownRows()
         self.layout: Layout | None = None
@@ -110,6 +113,9 @@ class KeptLoop:
             force: Whether an output that exists is overwritten.
         """
         self._has_row = True
+        if not self._states_rows:
+            layout = self._source.layout
+            self._begin_rows(0, int(bool(layout and layout.header)))
         if self.has_begun:
             return
         self.write(self._output.first_mark)
@@ -170,9 +176,8 @@ class KeptLoop:
         self._snapshot.require_room()
         source = self._source
         if force or not self._snapshot.exists:
-            for output in (self._output, self._alarms):
-                if output.exists and not force:
-                    raise OutputError(explain_existing(output.name))
+            if not force:
+                self._require_no_output()
             for output in (self._output, self._alarms):
                 output.require_free()  # before anything of the former run is replaced
             if force:
@@ -180,6 +185,10 @@ class KeptLoop:
             self._begin_trial(None)
             return
         record = self._snapshot.restore(source.name)
+        if record is None:  # of a program: the input and the output begin
+            self._require_no_output()
+            self._begin_trial(None)
+            return
         layout = record.layout
         if layout:
             self.unassigned.lines = record.counters.lines
@@ -198,6 +207,36 @@ class KeptLoop:
         self._alarms.resume(record.alarms or {}, self._alarm_header, is_new)
         self.has_begun, self.resumed = True, layout is not None
         self._begin_trial(record)
+        if layout:
+            row = record.row
+            if row is None:
+                row = max(record.counters.lines - bool(layout.header), 0)
+            self._begin_rows(row, self.unassigned.lines)
+
+    def _require_no_output(self) -> None:
+        for output in (self._output, self._alarms):
+            if output.exists:
+                raise OutputError(explain_existing(output.name))
+
+    def _begin_rows(self, row: int, n_lines: int) -> None:
+        """State from now on which rows the models learn.
+
+        Args:
+            row: The number of the next row of the input.
+            n_lines: The number of lines before it.
+
+        Raises:
+            OverlapError: The snapshot has learned rows that are to come.
+        """
+        try:
+            for sensors in (self.in_service, *([self.trial.new] if self.trial else [])):
+                self._begin_rows_of(sensors, row, n_lines)
+        except OverlapError as error:
+            raise OverlapError(
+                f"{self._snapshot.path} has learned rows that {self._source.name} is about to "
+                f"give: {error} If they are other rows, name their source with --source."
+            ) from None
+        self._states_rows = True
 
     def _begin_trial(self, record: LoopRecord | None) -> None:
         """Open the kept rows, and restore the candidate or let it learn them.

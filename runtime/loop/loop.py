@@ -56,6 +56,8 @@ class LoopOptions:
         force: Whether to start over, and overwrite an output and a snapshot that exist.
         next_file: Whether the input may be a file that follows the one in the snapshot.
         tell: Function that gets a sentence for the user.
+        source: The name of the source of the rows, which the snapshot states with their numbers
+            (`edgefold.runtime.stream.provenance`); "" if their source is unknown.
     """
 
     every: int = 100
@@ -64,6 +66,7 @@ class LoopOptions:
     force: bool = False
     next_file: bool = False
     tell: Callable[[str], None] = lambda sentence: None
+    source: str = ""
 
 
 class PredictionLoop:
@@ -119,7 +122,7 @@ class PredictionLoop:
         self._kept = KeptLoop(
             *(source, output, self._alarms, self._alarm_lines.header, file, sensors),
             *(kept_rows, trial, lambda: self._watcher.saved(), lambda: self._watcher.idle()),
-            options.tell,
+            *(options.tell, self._begin_rows),
         )
         self._n_connections = 0
         self._watcher: LoopWatcher = Watchers()
@@ -229,6 +232,12 @@ class PredictionLoop:
                 f"{source.name} holds a header and no rows yet; nothing was written. Run again "
                 f"when it holds rows of {self._columns.wish}."
             )
+
+    def _begin_rows(self, sensors: LoopStreams, row: int, n_lines: int) -> None:
+        """Let sensors state which rows they learn from now on, if the source is known."""
+        if self._options.source:
+            column = self._columns.sensor_column
+            sensors.begin_rows(self._options.source, row, n_lines, column)
 
     def _until(self, stop: Callable[[], bool]) -> Iterator[Row | BadRow]:
         """Yield rows until the input ends or `stop` returns True.

@@ -18,6 +18,7 @@ from edgefold.runtime.files import sync_name
 from edgefold.runtime.loop.counters import Counters
 from edgefold.runtime.loop.record import DAMAGE, RECORD, LoopRecord, read_record
 from edgefold.runtime.loop.streams import LoopStreams
+from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Columns, Layout
 from edgefold.runtime.stream.snapshot import EXTRA_BYTES
 from edgefold.runtime.stream.stream import Stream
@@ -108,6 +109,7 @@ class LoopSnapshot:
             trial,
             rows,
             self._successor,
+            sensors.state_rows(unassigned.lines),
         )
         self._stream.save(self.path, {RECORD: record.to_array(), **sensors.arrays()})
 
@@ -119,8 +121,11 @@ class LoopSnapshot:
         """
         return {"input": list(names), "columns": self._sensors.header, **self._own_settings}
 
-    def restore(self, name: str) -> LoopRecord:
+    def restore(self, name: str) -> LoopRecord | None:
         """Restore the stream and the sensors, and return the record that was kept with them.
+
+        None is returned for the snapshot of a program or of compiled C, which holds no record: only
+        the stream's state is restored.
 
         Args:
             name: The input's name, for messages.
@@ -142,8 +147,15 @@ class LoopSnapshot:
                 f"the name of snapshot {path} cannot be forced to the disk: {error.strerror}. "
                 "Choose another place for the snapshot."
             ) from error
+        if RECORD not in extra:
+            if sensors.are_named or isinstance(self._stream.manifest.prediction, SensorForecast):
+                raise SnapshotError(
+                    f"snapshot {path} holds the state of one stream, which `edgefold run` did not "
+                    "write, and no history of this input's sensors; choose another file."
+                )
+            return None
         try:
-            record = read_record(extra.get(RECORD), columns, sensors.first.columns.n_errors)
+            record = read_record(extra[RECORD], columns, sensors.first.columns.n_errors)
         except SnapshotError as error:
             raise SnapshotError(f"snapshot {path}: {error} choose another file.") from None
         self._successor = record.successor

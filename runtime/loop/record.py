@@ -56,6 +56,8 @@ class LoopRecord:
         trial: The state of a candidate's trial (`edgefold.runtime.trial`); None without one.
         rows: The place of the kept rows (`edgefold.runtime.trial.kept_rows`); None without them.
         successor: The path of the bundle, if it was a candidate and took over; None otherwise.
+        row: The number of the next row of the input, if the states say which rows they have
+            learned; None otherwise.
     """
 
     settings: Json
@@ -71,13 +73,14 @@ class LoopRecord:
     trial: Json | None = None
     rows: Json | None = None
     successor: str | None = None
+    row: int | None = None
 
     def to_array(self) -> Array:
         """Return the record as JSON text, in an array (n,) of bytes (uint8)."""
         form = asdict(self)
         if not self.names:
             del form["names"], form["sensors"]
-        for name in ("table", "alarms", "trial", "rows", "successor"):
+        for name in ("table", "alarms", "trial", "rows", "successor", "row"):
             if form[name] is None:
                 del form[name]
         if not self.known:
@@ -85,11 +88,11 @@ class LoopRecord:
         return np.frombuffer(json.dumps(form).encode(), np.uint8)
 
 
-def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRecord:
+def read_record(array: Array, columns: Columns, n_errors: int) -> LoopRecord:
     """Read a loop's record from the array that `LoopRecord.to_array` made, and check every field.
 
     Args:
-        array: The array from the snapshot; None if the snapshot holds none.
+        array: The array from the snapshot.
         columns: The columns of the input that this run reads.
         n_errors: Number of outputs for which a prediction's error is summed.
 
@@ -97,8 +100,6 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         SnapshotError: The array is not the record of a loop, or of other columns.
     """
     try:
-        if array is None:
-            raise ValueError("it holds no record of a loop")
         form = json.loads(array.tobytes())
         settings, output = _object(form["settings"]), _object(form["output"])
         for name in _sequence(settings["input"]):
@@ -119,9 +120,10 @@ def read_record(array: Array | None, columns: Columns, n_errors: int) -> LoopRec
         known = tuple(_text(name) for name in _sequence(form.get("known", [])))
         trial, rows = (_object(form[n]) if n in form else None for n in ("trial", "rows"))
         successor = _text(form["successor"]) if "successor" in form else None
+        row = _count(form["row"]) if "row" in form else None
         return LoopRecord(
             *(settings, found, _layout(form, columns), _mark(output), counters, names, sensors),
-            *(table, alarms, known, trial, rows, successor),
+            *(table, alarms, known, trial, rows, successor, row),
         )
     except (*DAMAGE, DataError) as error:
         raise SnapshotError(f"it was not made by `edgefold run` ({error});") from None

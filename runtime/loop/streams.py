@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from edgefold.runtime.arrays import Array
@@ -27,6 +28,7 @@ from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.stream.named_states import NamedStates
+from edgefold.runtime.stream.provenance import MOST_ROWS, Piece
 from edgefold.runtime.stream.stream import Stream
 
 LIMIT = "the loop has {n} sensors already ({names}); fix the name, or allow more with --streams"
@@ -168,6 +170,30 @@ def _stream_of(states: NamedStates, adapter: RowAdapter, anomaly_z: float) -> Lo
     return PointStream(states, adapter, anomaly_z)
 
 
+@dataclass(slots=True)
+class _StatedRows:
+    """Holds up to where the rows of the input are stated.
+
+    Attributes:
+        n_sensors: The number of sensors that may come.
+        source: The name of their source; "" before the first statement.
+        row: The number of the next row that is not stated.
+        n_lines: The number of lines of the input before that row.
+        column: The name of the column by which the rows of the sensors are told apart.
+        n_points: The number of points that the state of each sensor had then.
+    """
+
+    n_sensors: InitVar[int]
+    source: str = ""
+    row: int = 0
+    n_lines: int = 0
+    column: str = ""
+    n_points: list[int] = field(init=False)
+
+    def __post_init__(self, n_sensors: int) -> None:
+        self.n_points = [0] * n_sensors
+
+
 class LoopStreams:
     """Holds all sensors of a loop, and finds them by name.
 
@@ -192,6 +218,7 @@ class LoopStreams:
         self.are_named = are_named
         self._states = NamedStates(stream, len(adapters), LIMIT, are_reserved=are_named)
         self.all = [_stream_of(self._states, adapter, anomaly_z) for adapter in adapters]
+        self._rows = _StatedRows(len(adapters))
         self.notes: deque[tuple[int, str, str]] = deque(maxlen=MOST_NOTES)
         self.alarms: deque[Alarm] = deque(maxlen=MOST_NOTES)
 
@@ -265,6 +292,54 @@ class LoopStreams:
         sensor = self.all[self._states.turn_to(name)]
         sensor.name = name
         return sensor
+
+    def begin_rows(self, source: str, row: int, n_lines: int, column: str) -> None:
+        """State from now on which rows of the input the states learn.
+
+        Args:
+            source: The name of the source of the rows.
+            row: The number of the next row of the source, from 0 on.
+            n_lines: The number of lines of the input before that row.
+            column: The name of the column by which the rows of the sensors are told apart.
+
+        Raises:
+            OverlapError: A sensor's state has learned that row, or a later one.
+        """
+        rows = self._rows
+        rows.source, rows.row, rows.n_lines, rows.column = source, row, n_lines, column
+        for number in range(self._n_states):
+            rows.n_points[number] = self._states.n_points_of(number)
+            self._states.provenance_of(number).add(self._piece(number, MOST_ROWS - 1, 0))
+
+    def state_rows(self, n_lines: int) -> int | None:
+        """State the rows that came since the last call; return the number of the next row.
+
+        None is returned without `begin_rows`.
+
+        Args:
+            n_lines: The number of lines of the input up to now.
+        """
+        rows = self._rows
+        if not rows.source:
+            return None
+        learned = [self._states.n_points_of(i) - rows.n_points[i] for i in range(self._n_states)]
+        # Several rows of a message have one number, and a snapshot may stand between them.
+        stop = rows.row + max(n_lines - rows.n_lines, *learned, 0)
+        for number, n_points in enumerate(learned):
+            self._states.learned(number, self._piece(number, stop, n_points))
+            rows.n_points[number] += n_points
+        rows.row, rows.n_lines = stop, max(n_lines, rows.n_lines)  # a header may come first
+        return stop
+
+    def _piece(self, number: int, stop: int, n_points: int) -> Piece:
+        """Return the rows of a sensor from the last stated one to before `stop`."""
+        rows = self._rows
+        where = ((rows.column, self.all[number].name),) if self.are_named else ()
+        return Piece(rows.source, rows.row, stop, n_points, where)
+
+    @property
+    def _n_states(self) -> int:
+        return self._states.n if self.are_named else 1
 
     @property
     def most_bytes(self) -> int:

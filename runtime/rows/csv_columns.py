@@ -104,6 +104,9 @@ class Columns:
     `n_before`, the number of lines before the first row; and `form`, plain JSON from which a later
     run rebuilds the columns.
 
+    `sensor_column` is the name of the column that tells the rows of several sensors apart, or
+    "column" if each sensor has a column of its own.
+
     Args:
         defaults: The names of the columns where the user gives none.
         names: The names that the user gives, one for each column; None for the default name.
@@ -120,6 +123,7 @@ class Columns:
     known_layout: Layout | None = None
     n_before = 0
     form: dict[str, Any] | None = None
+    sensor_column = "column"
 
     def __init__(
         self,

@@ -54,6 +54,7 @@ class LongColumns(Columns):
 
     def __init__(self, rows: Columns, stream: str, what: str = "sensor", option: str = "--stream"):
         self._rows, self._stream, self._what, self._option = rows, stream, what, option
+        self.sensor_column = stream
         self.defaults, self.format = (*rows.defaults, stream), rows.format
         self.wish = ",".join(self.defaults)
         self._known: Layout | None = None  # of the last line, whose part for one sensor is kept

@@ -226,6 +226,20 @@ def prefix_of(path: str) -> str:
     return max((prefix for prefix in SOURCES if path.startswith(prefix)), key=len)
 
 
+def source_name(path: str) -> str:
+    """Return the name of the rows' source for an input: a file's name, or the topics of a broker.
+
+    It is the same wherever the file lies and however a broker is addressed, so that the same rows
+    have the same name on every machine.
+    """
+    if path == "-":
+        return "standard input"
+    prefix = prefix_of(path)
+    if not prefix:
+        return os.fsencode(os.path.basename(path)).decode(errors="replace")
+    return path[len(prefix) :].partition("?")[0].partition("/")[2]
+
+
 def is_serial(path: str, baud: int | None) -> bool:
     """Return whether an input is a serial line: a speed is given, or the device is a terminal's.
 

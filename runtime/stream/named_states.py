@@ -27,6 +27,7 @@ from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.errors import DataError, SnapshotError
 from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.rows.csv_fields import plain
+from edgefold.runtime.stream.provenance import Piece, Provenance
 from edgefold.runtime.stream.snapshot import STREAMS
 from edgefold.runtime.stream.state_slots import StateSlots
 
@@ -179,6 +180,29 @@ class NamedStates:
         self._hold()
         assert self._present is not None and self._slots is not None
         return self._slots.state(self._present)
+
+    def n_points_of(self, number: int) -> int:
+        """Return how many points the state of a sensor has learned, by the sensor's number."""
+        slots = self._slots_of(number)
+        return self.stream.n_points if slots is None else int(slots.n_points[number])
+
+    def provenance_of(self, number: int) -> Provenance:
+        """Return the pieces of the state of a sensor, by the sensor's number."""
+        slots = self._slots_of(number)
+        return self.stream.provenance if slots is None else slots.provenance(number)
+
+    def learned(self, number: int, piece: Piece) -> None:
+        """State which rows points of a sensor's state are, as `Stream.learned` does."""
+        slots = self._slots_of(number)
+        if slots is None:
+            self.stream.learned(piece)
+        else:
+            slots.learned(number, piece)
+
+    def _slots_of(self, number: int) -> StateSlots | None:
+        """Return the slots that hold a sensor's state; None if it is the stream's state."""
+        self.settle()
+        return None if number == self._present else self._slots
 
     def settle(self) -> None:
         """End what an interrupted call has begun: finish it, or put the state back."""

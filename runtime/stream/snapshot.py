@@ -28,6 +28,7 @@ from edgefold.runtime.bundle.manifest import Manifest, StateTensor
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.hashing import sha256
+from edgefold.runtime.kept_arrays import part_of
 from edgefold.runtime.npz import MOST_MEMBERS, read_npz, write_npz
 from edgefold.runtime.stream.state_buffers import initial_value
 
@@ -160,46 +161,9 @@ def read_snapshot(
             manifest does not resume, or holds values that no state has. No content of a file
             causes another error.
     """
-    _require_file(path)
-    try:
-        with path.open("rb") as file:
-            if file.read(len(ZIP)) != ZIP:
-                raise SnapshotError(f"{path} is not a snapshot; name another file, or remove it.")
-            n_bytes = os.fstat(file.fileno()).st_size
-        # Nothing in a snapshot is compressed, so arrays take no more than the file; by now another
-        # process may have replaced it by a longer one.
-        own = RECORD_BYTES + sum(map(_n_bytes, manifest.state))
-        arrays = read_npz(path, min(2 * n_bytes + own, own + EXTRA_BYTES))
-        arrays.pop("allow_pickle", None)  # was written by mistake with NumPy < 2.2
-        form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
-        digest = form.pop("sha256")
-        record = SnapshotRecord(**form)
-        if digest != _digest(form, arrays):
-            raise ValueError("its checksum does not match")
-    except FileNotFoundError:
-        raise SnapshotError(f"snapshot {path} does not exist; start without it.") from None
-    except SnapshotError:
-        raise
-    except OSError as error:
-        reason = error.strerror or error
-        raise SnapshotError(f"snapshot {path} cannot be read: {reason}.") from error
-    except Exception as error:  # JSON and what it holds raise many kinds
-        raise SnapshotError(
-            f"snapshot {path} is damaged or is not a snapshot ({type(error).__name__}: {error}); "
-            f"{START_OVER}"
-        ) from error
-    state = {n.removeprefix("state."): a for n, a in arrays.items() if n.startswith("state.")}
-    extra = {n.removeprefix("extra."): a for n, a in arrays.items() if n.startswith("extra.")}
-    if record.schema != SCHEMA:
-        raise SnapshotError(
-            f"snapshot {path} has schema {record.schema!r}, this version reads {SCHEMA}; "
-            f"{START_OVER}"
-        )
-    if not record.is_sound:
-        raise SnapshotError(
-            f"snapshot {path} counts {record.n_points!r} points, {record.n_recent!r} of them since "
-            f"the last consolidation, which no state has; {START_OVER}"
-        )
+    record, arrays = _read(path, RECORD_BYTES + sum(map(_n_bytes, manifest.state)))
+    state = part_of(arrays, "state.")
+    extra = part_of(arrays, "extra.")
     if record.bundle_hash not in (manifest.bundle_hash, *manifest.resumes):
         raise SnapshotError(
             f"snapshot {path} belongs to another bundle ({record.bundle_hash[:12]}…, this one is "
@@ -226,6 +190,66 @@ def read_snapshot(
             f"has; {START_OVER}"
         )
     return record, state, extra
+
+
+def read_any(path: Path) -> tuple[SnapshotRecord, dict[str, Array]]:
+    """Read a snapshot of any bundle, and return its record and the caller's arrays by name.
+
+    Raises:
+        SnapshotError: The file is missing, damaged or of another schema. Its state is not checked.
+    """
+    record, arrays = _read(path, RECORD_BYTES + EXTRA_BYTES)
+    return record, part_of(arrays, "extra.")
+
+
+def _read(path: Path, own_bytes: int) -> tuple[SnapshotRecord, dict[str, Array]]:
+    """Read the record and all arrays of a snapshot, and check what does not depend on the bundle.
+
+    Args:
+        path: The file, which anybody may have made.
+        own_bytes: The most bytes that the record and the state take.
+
+    Raises:
+        SnapshotError: The file is missing, damaged or of another schema.
+    """
+    _require_file(path)
+    try:
+        with path.open("rb") as file:
+            if file.read(len(ZIP)) != ZIP:
+                raise SnapshotError(f"{path} is not a snapshot; name another file, or remove it.")
+            n_bytes = os.fstat(file.fileno()).st_size
+        # Nothing in a snapshot is compressed, so arrays take no more than the file; by now another
+        # process may have replaced it by a longer one.
+        arrays = read_npz(path, min(2 * n_bytes + own_bytes, own_bytes + EXTRA_BYTES))
+        arrays.pop("allow_pickle", None)  # was written by mistake with NumPy < 2.2
+        form: dict[str, Any] = json.loads(arrays.pop("record").tobytes())
+        digest = form.pop("sha256")
+        record = SnapshotRecord(**form)
+        if digest != _digest(form, arrays):
+            raise ValueError("its checksum does not match")
+    except FileNotFoundError:
+        raise SnapshotError(f"snapshot {path} does not exist; start without it.") from None
+    except SnapshotError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise SnapshotError(f"snapshot {path} cannot be read: {reason}.") from error
+    except Exception as error:  # JSON and what it holds raise many kinds
+        raise SnapshotError(
+            f"snapshot {path} is damaged or is not a snapshot ({type(error).__name__}: {error}); "
+            f"{START_OVER}"
+        ) from error
+    if record.schema != SCHEMA:
+        raise SnapshotError(
+            f"snapshot {path} has schema {record.schema!r}, this version reads {SCHEMA}; "
+            f"{START_OVER}"
+        )
+    if not record.is_sound:
+        raise SnapshotError(
+            f"snapshot {path} counts {record.n_points!r} points, {record.n_recent!r} of them since "
+            f"the last consolidation, which no state has; {START_OVER}"
+        )
+    return record, arrays
 
 
 def bundle_of(path: Path) -> str:

@@ -17,7 +17,13 @@ import numpy as np
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import SnapshotError
-from edgefold.runtime.stream.provenance import NO_PIECES, Piece, as_array, read_provenances
+from edgefold.runtime.stream.provenance import (
+    NO_PIECES,
+    Piece,
+    Provenance,
+    as_array,
+    read_provenances,
+)
 from edgefold.runtime.stream.snapshot import MOST_POINTS
 from edgefold.runtime.stream.state_buffers import KeptState, initial_value
 
@@ -98,6 +104,10 @@ class StateSlots:
                 tensors[index] = value
             self._stated[index] = stated
             raise
+
+    def provenance(self, index: int) -> Provenance:
+        """Return the pieces that state which rows a slot's state has learned."""
+        return self._stated[index]
 
     def learned(self, index: int, piece: Piece) -> None:
         """State which rows points of a slot's state are, as `Stream.learned` does.

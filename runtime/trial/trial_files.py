@@ -96,7 +96,8 @@ class TrialFiles:
         number = mark.get("file")
         if number not in (0, 1):
             raise SnapshotError("the trial of the snapshot is damaged (it names no file).")
-        self._files[number].restore(name)
+        if self._files[number].restore(name) is None:
+            raise SnapshotError("the candidate's file of the trial holds no record of a loop.")
         self._turn = 1 - number
 
     def of_loop(self, path: Path) -> LoopSnapshot:

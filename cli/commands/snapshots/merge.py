@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefold.cli.commands.snapshots.pieces import piece_lines
 from edgefold.cli.exit_codes import ExitCode
 from edgefold.cli.options.bundle_options import (
     add_stream_arguments,
@@ -13,9 +14,11 @@ from edgefold.cli.options.bundle_options import (
     require_trusted,
 )
 from edgefold.cli.terminal import printable
+from edgefold.runtime.errors import SnapshotError
 
 if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
+    from edgefold.runtime.stream.stream import Stream
 
 EXAMPLES = (
     "edgefold merge bundles/sensor roof.npz cellar.npz --out both.npz",
@@ -32,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         help="two files or more that `edgefold run --snapshot`, Stream.save or a board wrote, of "
-        "this bundle and with no point in common: it would count twice. The merged snapshot goes "
-        "on where the first one stands in its input and output",
+        "this bundle and with no row in common, which would count twice. Sensors join those of the "
+        "same name. The merged snapshot goes on where the first one stands in its input and output",
     )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="write the merged snapshot here"
@@ -49,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Merge the snapshots into one, and return DONE; on an error nothing is written."""
-    from edgefold.runtime.errors import SnapshotError
     from edgefold.runtime.stream.stream import Stream
 
     paths: list[Path] = args.snapshots
@@ -67,26 +69,69 @@ def run(args: argparse.Namespace) -> int:
         engine=engine_options(args),
         expect_hash=require_trusted(args, args.bundle),
     ) as stream:
-        first = stream.restore(paths[0])
-        _require_one_sensor(paths[0], first)
-        lines = [f"{stream.n_points:>12,}  {paths[0]}"]
-        for path in paths[1:]:
-            before = stream.n_points
-            _require_one_sensor(path, stream.merge(path, args.disjoint))
-            lines.append(f"{stream.n_points - before:>12,}  {path}")
-        stream.save(args.out, first)
-        lines.append(f"{stream.n_points:>12,}  {args.out}")
+        extra = stream.restore(paths[0])
+        if _has_sensors(extra):
+            lines = _merge_sensors(stream, paths, extra, args)
+        else:
+            lines = _merge_states(stream, paths, extra, args)
     print(printable("\n".join(["      points  snapshot", *lines])))
     return ExitCode.DONE
 
 
-def _require_one_sensor(path: Path, extra: dict[str, Array]) -> None:
-    """Raise SnapshotError for a snapshot with the states of several sensors."""
-    from edgefold.runtime.errors import SnapshotError
+def _merge_states(
+    stream: Stream, paths: list[Path], extra: dict[str, Array], args: argparse.Namespace
+) -> list[str]:
+    """Merge the states of single streams, and return the lines to print.
+
+    Args:
+        stream: The stream, which holds the state of the first snapshot.
+        paths: The snapshots.
+        extra: The further arrays of the first snapshot.
+        args: The options of the command.
+    """
+    lines = [f"{stream.n_points:>12,}  {paths[0]}"]
+    for path in paths[1:]:
+        before = stream.n_points
+        if _has_sensors(stream.merge(path, args.disjoint)):
+            raise _mixed(path, paths[0])
+        lines.append(f"{stream.n_points - before:>12,}  {path}")
+    stream.save(args.out, extra)
+    lines.append(f"{stream.n_points:>12,}  {args.out}")
+    return [*lines, "", *piece_lines([stream.provenance], stream.n_points)]
+
+
+def _merge_sensors(
+    stream: Stream, paths: list[Path], extra: dict[str, Array], args: argparse.Namespace
+) -> list[str]:
+    """Merge the states of several sensors by their names, and return the lines to print.
+
+    The arguments are those of `_merge_states`.
+    """
+    from edgefold.cli.commands.snapshots.sensor_states import SensorStates
+
+    first = SensorStates(stream, paths[0], extra)
+    others, lines = [], [f"{first.n_points:>12,}  {paths[0]}"]
+    for path in paths[1:]:
+        own = stream.restore(path)
+        if not _has_sensors(own):
+            raise _mixed(paths[0], path)
+        others.append(SensorStates(stream, path, own))
+        lines.append(f"{others[-1].n_points:>12,}  {path}")
+    first.join(others, args.disjoint)
+    stream.save(args.out, {**extra, **first.arrays()})
+    lines.append(f"{first.n_points:>12,}  {args.out}")
+    return [*lines, "", *piece_lines(first.provenances, first.n_points)]
+
+
+def _has_sensors(extra: dict[str, Array]) -> bool:
+    """Return whether a snapshot's further arrays are of several sensors with names."""
     from edgefold.runtime.stream.snapshot import STREAMS
 
-    if any(name.startswith(STREAMS) for name in extra):
-        raise SnapshotError(
-            f"snapshot {path} holds the states of several sensors, and merge joins one with one; "
-            "run each sensor with a --snapshot of its own."
-        )
+    return any(name.startswith(STREAMS) for name in extra)
+
+
+def _mixed(several: Path, one: Path) -> SnapshotError:
+    return SnapshotError(
+        f"snapshot {several} holds the states of several sensors by their names, and {one} one "
+        "state; run each sensor with a --snapshot of its own, or all of them in one loop."
+    )

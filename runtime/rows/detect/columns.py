@@ -90,6 +90,7 @@ class TableColumns(Columns):
     ):
         super().__init__(choice.columns, (), (), "--time, --columns", format)
         self.choice, self.n_before = choice, n_before
+        self.sensor_column = choice.series or self.sensor_column
         self.reads_groups = reads_groups
         self._keys, self.unread = frozenset(keys), dict[str, int]()
         self._between = _between(choice.values)

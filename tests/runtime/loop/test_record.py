@@ -109,6 +109,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
         alarms=OUTPUT,
         known=("b",),
         successor="bundles/co2",
+        row=17,
     )
     assert read_record(record.to_array(), PointColumns(2, 1), 1) == record
 
@@ -160,10 +161,10 @@ def test_an_output_resumes_by_a_mark_without_ahead(tmp_path: Path) -> None:
     assert path.read_text() == "a\n"
 
 
-@pytest.mark.parametrize("raw", [None, b"", b"hello", b"[" * 5000, b"\xff", b"3"])
-def test_what_is_no_record_is_refused(raw: bytes | None) -> None:
+@pytest.mark.parametrize("raw", [b"", b"hello", b"[" * 5000, b"\xff", b"3"])
+def test_what_is_no_record_is_refused(raw: bytes) -> None:
     with pytest.raises(SnapshotError):
-        read_record(None if raw is None else np.frombuffer(raw, np.uint8), PointColumns(2, 1), 1)
+        read_record(np.frombuffer(raw, np.uint8), PointColumns(2, 1), 1)
 
 
 # A loop that resumes -----------------------------------------------------------------------------
