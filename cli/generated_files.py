@@ -14,6 +14,7 @@ HEAD_BYTES = 300
 COMMENTS = {
     **dict.fromkeys((".c", ".h", ".ino", ".cpp"), "/* {} */\n"),
     ".md": "<!-- {} -->\n",
+    ".sql": "-- {}\n",
     ".json": "",  # has no comments: its text holds the mark
 }
 """How a comment on a line of its own is written, by the ending of the file's name."""

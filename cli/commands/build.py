@@ -2,7 +2,8 @@
 
     bundle ──generate──> C ──compiler──> library ──golden stream──> kept: the backend `native`
                           │─ --source ──> files for a project of yours
-                          │─ --package ─> the same as a library of Arduino, Zephyr, CMake ..
+                          │─ --package ─> the same as a library of Arduino, Zephyr, CMake ..,
+                          │               or as an aggregate of PostgreSQL
                           │─ --program ─> a static program: rows in, predictions out
                           │─ --target ──> the same for another processor
                           └─ --page, --target wasm32 ──> forecasts in a browser
@@ -43,6 +44,7 @@ EXAMPLES = (
     "edgefold build bundles/sensor --source --out firmware/model",
     "edgefold build bundles/sensor --target cortex-m4 --out firmware/model",
     "edgefold build bundles/sensor --package arduino --out edgefold_sensor",
+    "edgefold build bundles/sensor --package postgres --name site_model --out extension",
     "edgefold build bundles/sensor --program --target aarch64-linux-gnu --out dist",
     "edgefold build bundles/sensor --target aarch64-linux-gnu --name sensor --out dist",
     "edgefold build bundles/sensor --library dist/edgefold_sensor.so",
@@ -60,7 +62,7 @@ WASM = "wasm32"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `edgefold build`."""
-    from edgefold.export.native.packages.layout import KINDS
+    from edgefold.export.native.package_kinds import KINDS
     from edgefold.export.native.toolchain.targets import TARGETS
 
     add_bundle_argument(parser)
@@ -88,7 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=KINDS,
         metavar="KIND",
         help="write the C as a library into --out, with an example, as others of its kind are laid "
-        f"out: {', '.join(KINDS)}; compiles nothing",
+        f"out: {', '.join(KINDS)}; postgres is an extension, an aggregate in SQL whose result is a "
+        "state; compiles nothing",
     )
     parser.add_argument(
         "--program",
@@ -324,9 +327,9 @@ def _write_package(args: argparse.Namespace, manifest: Manifest) -> int:
     """Write the library of --package into --out, and return DONE."""
     from edgefold.cli.generated_files import MARK, marked, require_own, write_files
     from edgefold.cli.text import build as text
-    from edgefold.export.native.packages.layout import library_of, package_files
+    from edgefold.export.native.package_kinds import files_of_kind
 
-    files = package_files(args.package, library_of(manifest, _generate(args)), MARK)
+    files = files_of_kind(args.package, manifest, _generate(args), MARK)
     require_own(args.out, files)
     write_files(args.out, marked(files))
     print(text.package_steps(args.out))

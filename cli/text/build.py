@@ -137,8 +137,8 @@ def source_steps(folder: Path, files: Iterable[str], program: bool) -> str:
 
 
 def package_steps(folder: Path) -> str:
-    """Return a line that says where the use of a written library is explained."""
-    return f"\nnext     {folder / 'README.md'} says how a project takes it"
+    """Return a line that says where the use of a written package is explained."""
+    return f"\nnext     {folder / 'README.md'} says how it is used"
 
 
 def listing(libraries: Iterable[Library]) -> str:

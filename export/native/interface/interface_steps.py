@@ -50,7 +50,7 @@ def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
         "steps": "\n".join(steps),
         "unscaled": _unscaled(m),
         "scaled": "\n".join(
-            _scaled(word, scaling)
+            scaled_function(word, scaling)
             for word, scaling in (("x", m.scaling_x), ("y", m.scaling_y))
             if any(g.with_role(r) for g in m.graphs.values() for r in SCALED if SCALED[r] == word)
         ),
@@ -63,7 +63,7 @@ def step_words(struct: StreamStruct, functions: Functions) -> dict[str, Any]:
     }
 
 
-def _scaled(word: str, scaling: Scaling) -> str:
+def scaled_function(word: str, scaling: Scaling) -> str:
     """Return the C function that scales a raw number of x or y; `word` is "x" or "y"."""
     head = f"static double scaled_{word}(double raw, size_t column)\n{{\n"
     if scaling.is_identity:

@@ -81,7 +81,7 @@ def library_of(
     version = version_words()
     ram_bytes = native.struct_bytes + native.loading_bytes
     kib = {"ram_kib": ram_bytes, "flash_kib": native.flash_bytes}
-    title = _plain(str(manifest.model.get("name", native.name)))
+    title = plain_title(str(manifest.model.get("name", native.name)))
     words = {
         "library": name,
         "NAME": name.upper(),
@@ -97,7 +97,7 @@ def library_of(
     return CLibrary(name, {**native.files, **(more or {})}, words)
 
 
-def _plain(text: str) -> str:
+def plain_title(text: str) -> str:
     """Return a text without the characters that mean something in a manifest of any kind."""
     return re.sub(r"[^\w .,()+-]", "", text, flags=re.ASCII).strip()[:60]
 
