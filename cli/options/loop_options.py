@@ -90,7 +90,8 @@ def add_loop_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="save progress here, and resume from it if it exists: a file is then read from the "
-        "first row that the snapshot does not know, a pipe from the next row that comes",
+        "first row that the snapshot does not know, a pipe from the next row that comes. With a "
+        "state that Stream.save, a board or SQL has written, the loop begins",
     )
     progress.add_argument(
         "--source",

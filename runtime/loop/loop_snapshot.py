@@ -48,6 +48,7 @@ class LoopSnapshot:
         self._stream, self._sensors, self._columns = stream, sensors, columns
         self._own_settings = dict(settings)
         self._successor: str | None = None
+        self._began_with_state = False
 
     @property
     def exists(self) -> bool:
@@ -124,8 +125,8 @@ class LoopSnapshot:
     def restore(self, name: str) -> LoopRecord | None:
         """Restore the stream and the sensors, and return the record that was kept with them.
 
-        None is returned for the snapshot of a program or of compiled C, which holds no record: only
-        the stream's state is restored.
+        None is returned for the snapshot of a program, of compiled C or of PostgreSQL, which holds no
+        record: only the stream's state is restored.
 
         Args:
             name: The input's name, for messages.
@@ -153,6 +154,7 @@ class LoopSnapshot:
                     f"snapshot {path} holds the state of one stream, which `edgefold run` did not "
                     "write, and no history of this input's sensors; choose another file."
                 )
+            self._began_with_state = True
             return None
         try:
             record = read_record(extra[RECORD], columns, sensors.first.columns.n_errors)
@@ -184,6 +186,13 @@ class LoopSnapshot:
         self._successor = path.encode(errors="replace").decode()  # JSON must hold it
 
     def remove(self) -> None:
-        """Remove the snapshot, if there is one."""
-        if self.path is not None:
+        """Remove the snapshot, if there is one, of a loop that has learned nothing.
+
+        A state with which the loop began is kept.
+        """
+        if self.path is None:
+            return
+        if self._began_with_state:
+            self._stream.save(self.path)
+        else:
             self.path.unlink(missing_ok=True)

@@ -141,19 +141,21 @@ static void process(enum row_state state)
     report_row();
 }
 
-/* Continue from the snapshot, if there is one. */
+/* Continue from the snapshot, if there is one; begin with a state that no loop has kept. */
 static void resume(void)
 {
     static char name[PATH_BYTES];
     static struct text output_name = {name, 0, sizeof name, false};
     static struct record record;
-    if (options.force || !has_snapshot()) {
+    struct slice json = {NULL, 0};
+    if (!options.force && has_snapshot()) json = load_snapshot();
+    if (!json.n) {
         if (output_exists() && !options.force) refuse_existing();
         begin_rows(0, true);
         return;
     }
     record.output.name = &output_name;
-    read_record(load_snapshot(), header(), &record);
+    read_record(json, header(), &record);
     if (layout.is_known) resume_input(&record.input);
     begin_rows(counters.lines, !layout.is_known || !input.is_seekable || input.position == 0);
     resume_output(&record.output, header(), counters.rows == 0);
