@@ -99,7 +99,7 @@ def test_a_state_of_one_stream_is_no_beginning_for_several_sensors(
     rows.write_text("time,roof,cellar\n" + "".join(f"{i},{i % 7},{i % 5}\n" for i in range(40)))
     words = ("--input", rows, "--output", tmp_path / "p.csv", "--value", "roof,cellar")
     assert run(series_bundle, *words, "--snapshot", state) == ExitCode.REFUSED
-    assert "no record of a loop" in capsys.readouterr().err and state.read_bytes() == before
+    assert "did not write" in capsys.readouterr().err and state.read_bytes() == before
 
 
 @pytest.mark.long

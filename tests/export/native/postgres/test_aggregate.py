@@ -419,3 +419,27 @@ def test_an_extension_is_dropped_and_made_again(learned: Learned) -> None:
     sql("DROP EXTENSION scaled; CREATE SCHEMA models; CREATE EXTENSION scaled SCHEMA models;")
     assert sql("SELECT models.scaled_points(models.scaled(x, y)) FROM points") == str(N_ROWS)
     sql("ALTER EXTENSION scaled SET SCHEMA public")
+
+
+def test_the_page_on_postgres_works_line_by_line(learned: Learned, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "postgres.md").read_text()
+    first, *blocks = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    back = next(block for block in blocks if "north.npz" in block)
+    script = "\n".join(
+        [
+            "CREATE SCHEMA page; SET search_path = page, public;",
+            *(block for block in blocks if block is not back),
+            first,
+            "SELECT 'whole', site, cmanp_points(state) FROM states ORDER BY site;",
+        ]
+    )
+    lines = learned.server.sql(script).splitlines()
+    assert {line.rpartition("|")[0] for line in lines[:2]} == {"north|401", "south|401"}
+    # The rows of today are learned twice, as all of the page's rows are of today.
+    assert lines[-2:] == ["whole|north|802", "whole|south|802"]
+    (tmp_path / "north.npz").write_bytes(learned.server.state("SELECT cmanp(1, 2)"))
+    found = learned.server.sql(
+        f"SET search_path = page, public;\n\\cd {tmp_path}\n{back}\n"
+        "SELECT cmanp_points(state) FROM states ORDER BY site;"
+    )
+    assert found == "1\n802"
