@@ -69,6 +69,7 @@ from benchmarks.table import Table, describe
 from benchmarks.usage.examples_table import examples
 from benchmarks.usage.flash_table import flash
 from benchmarks.usage.silero_table import silero
+from benchmarks.usage.sql_aggregate_table import sql_aggregate
 from benchmarks.usage.wheel_table import wheel
 
 RESULTS = ROOT / "docs" / "results.md"
@@ -84,6 +85,7 @@ PAGES = {
     "silero": ROOT / "docs" / "examples" / "silero-vad.md",
     "wheel": ROOT / "docs" / "tasks.md",
     "copy_task": ROOT / "docs" / "tasks.md",
+    "sql_aggregate": ROOT / "docs" / "postgres.md",
     "departures": MODELS,
 }
 """These take the tables of one record, between <!-- NAME:start --> and <!-- NAME:end -->."""
@@ -138,6 +140,7 @@ ORDER = (
     "sensor_nab",
     "candidates",
     "broker_rows",
+    "sql_aggregate",
     "simulated_days",
 )
 FAMILIES = ("family", "family_small")
@@ -165,6 +168,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_nab": sensor_nab,
     "candidates": candidates,
     "broker_rows": broker_rows,
+    "sql_aggregate": sql_aggregate,
     "simulated_days": simulated_days,
     "step_latency": step_latency,
     "constancy": constancy,
