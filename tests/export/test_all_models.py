@@ -89,7 +89,7 @@ TINY: dict[str, dict[str, Any]] = {
     "perceiver-io": LATENTS,
     "perceiver-io-iterative": {**LATENTS, "reads_context": "each-block", "capacity": 12},
     "poisson": {},
-    "sensors": {"longest": 48, "values": 160},
+    "sensors": {"longest": 48, "values": 192},
     "retreever": {**KEPT, "n_encoder_layers": 1, "feedforward": 16},
     "thp": {**ATTENTION, "n_layers": 2, "feedforward": 16, "window": 5},
     "thp-published": {

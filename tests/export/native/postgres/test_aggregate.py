@@ -322,7 +322,7 @@ def test_states_merge_and_predict_as_those_of_a_stream(learned: Learned, tmp_pat
         (tmp_path / f"{part}.npz").write_bytes(snapshot)
     with learned.stream() as stream:
         stream.restore(tmp_path / "0.npz")
-        stream.merge(tmp_path / "1.npz")
+        stream.merge(tmp_path / "1.npz", disjoint=True)
         expected = {**stream.state(), "n_points": np.array(3999)}
         answer = stream.query(np.array([[0.5]])).copy()
     merged = (
