@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.import_graph import NAMESPACE, ROOT, exported_names, imported_modules, modules
 from tests.near import Choice, write_choices
 
-FOLDERS = ("train", "export", "runtime", "devices", "cli")
+FOLDERS = ("train", "export", "fleets", "runtime", "devices", "cli")
 ALL_MODELS = "tests/export/test_all_models.py"
 MOST_FILES = 8
 """Test files that run for one changed file besides its mirror; the others are named."""

@@ -34,7 +34,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "runtime.stop_signal",
     ),
     "export": ("train", "runtime"),
-    "cli": ("train", "export", "runtime", "devices"),
+    "fleets": ("runtime",),
+    "cli": ("train", "export", "fleets", "runtime", "devices"),
 }
 CMANP_FILES = {  # the only files that may know this model
     "train/models/constant_memory/__init__.py",

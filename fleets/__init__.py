@@ -1,0 +1,1 @@
+"""Condition models on tables larger than memory, on several processes or machines."""

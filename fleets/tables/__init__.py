@@ -1,0 +1,1 @@
+"""Read lakes of Parquet files by batches, in flat memory."""
