@@ -77,6 +77,11 @@ class Child:
         self.answer = process.stdout
         self._process, self._said = process, said
 
+    @property
+    def process_id(self) -> int:
+        """Return the number that the system gave the process."""
+        return self._process.pid
+
     def wait(self) -> Ending:
         """Wait until the process has ended, and describe how it ended."""
         code = self._process.wait()

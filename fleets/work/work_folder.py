@@ -1,0 +1,78 @@
+"""Keep the results of units in a folder, from which the same command goes on after any stop.
+
+    OUT/.work/plan.json        what the results belong to
+    OUT/.work/lock             held by the process that works
+    OUT/.work/read-000001      results of units
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgefold.runtime.errors import OutputError
+from edgefold.runtime.files import lock_file, write_atomic
+
+PLAN, LOCK = "plan.json", "lock"
+
+
+@contextmanager
+def work_folder(path: Path, plan: Mapping[str, str], restart: bool = False) -> Iterator[Path]:
+    """Make or open the folder for the results of a plan, and hold it for a block.
+
+    Args:
+        path: The folder.
+        plan: What the results depend on: a text for each subject, such as a hash of the files.
+        restart: Remove the results of another plan instead of refusing.
+
+    Yields:
+        The folder of the results.
+
+    Raises:
+        OutputError: The folder belongs to another plan, or another process works in it.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with lock_file(path / LOCK) as held:
+        if not held:
+            raise OutputError(f"another process works in {path}; wait for it, or end it.")
+        earlier = _plan_of(path)
+        if restart or not earlier:
+            _empty(path)
+        elif earlier != plan:
+            changed = [name for name in plan if earlier.get(name) != plan[name]] or ["version"]
+            raise OutputError(
+                f"{path} holds unfinished work of another plan: it differs in "
+                f"{', '.join(changed)}. Give the same command as before to go on, or --restart to "
+                "drop that work."
+            )
+        write_atomic(path / PLAN, json.dumps(dict(plan), indent=1).encode())
+        for left in path.glob("*.tmp"):
+            left.unlink(missing_ok=True)
+        yield path
+
+
+def remove_work(path: Path) -> None:
+    """Remove the folder and all in it."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _plan_of(path: Path) -> dict[str, str]:
+    """Return the plan of what lies in the folder; {} if there is none, or it is damaged."""
+    try:
+        plan = json.loads((path / PLAN).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(text) for name, text in plan.items()} if isinstance(plan, dict) else {}
+
+
+def _empty(path: Path) -> None:
+    for left in path.iterdir():
+        if left.name == LOCK:
+            continue
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
