@@ -64,9 +64,10 @@ class LakeBatch:
 
     def codes(self, name: str) -> KeyCodes:
         """Return any column's values as indices of its different values; see `KeyCodes`."""
+        type = self._columns[name].type
         if name in self._arrays:
-            return codes_of(self._arrays[name])
-        value = self.file.values[name]
+            return codes_of(self._arrays[name], type)
+        value = require_pyarrow().scalar(self.file.values[name], type).as_py()
         return KeyCodes(np.full(len(self), 0 if value is not None else -1, np.int32), [value])
 
 

@@ -170,13 +170,18 @@ def numbers_of(array: ArrowArray, kind: ColumnKind) -> NumberValues:
     return NumberValues(values / scale if scale != 1 else values, is_null)
 
 
-def codes_of(array: ArrowArray) -> KeyCodes:
-    """Return the values of any column as indices of its different values."""
+def codes_of(array: ArrowArray, type: Any) -> KeyCodes:
+    """Return the values of any column as indices of its different values.
+
+    Args:
+        array: The values.
+        type: The column's type over all files, in which the different values are returned.
+    """
     pa = require_pyarrow()
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    values = array.dictionary.to_pylist()
+    values = array.dictionary.cast(type).to_pylist()
     if None in values:  # a dictionary may hold null itself
         codes = np.where(codes == values.index(None), np.int32(-1), codes)
     return KeyCodes(codes, values)

@@ -47,7 +47,8 @@ class LakeFile:
             of a SHA-256 over the footer, which lists sizes and ranges of all columns, and over the
             first and the last 64 KiB before it.
         row_groups: The number of rows of each of its row groups.
-        values: The values of columns that the names of its folders give, as in site=3.
+        values: The values of columns that the names of its folders give, as in site=3, without
+            those of columns that the file has itself.
         stamp: Its length and time when it was opened.
     """
 
@@ -205,9 +206,9 @@ def _read_footer(path: str) -> tuple[LakeFile, dict[str, Any]]:
         raise DataError(f"{path} is a damaged Parquet file: {error}") from error
     if len(set(schema.names)) < len(schema.names):
         raise DataError(f"{path} has two columns of one name; rename one.")
-    return LakeFile(path, identity, rows, partition_values(path), stamp), {
-        name: schema.field(name).type for name in schema.names
-    }
+    types = {name: schema.field(name).type for name in schema.names}
+    values = {n: value for n, value in partition_values(path).items() if n not in types}
+    return LakeFile(path, identity, rows, values, stamp), types
 
 
 def _typed_values(files: Sequence[LakeFile]) -> list[LakeFile]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from edgefold.runtime.errors import EdgefoldError
 
@@ -158,8 +158,7 @@ class Agenda:
                 self._ready.append(follower)  # goes first: it frees the disk
 
 
-@dataclass(frozen=True, slots=True)
-class WorkNews:
+class WorkNews(NamedTuple):
     """Says how far the work is.
 
     Attributes:

@@ -32,9 +32,12 @@ def work_folder(path: Path, plan: Mapping[str, str], restart: bool = False) -> I
         The folder of the results.
 
     Raises:
-        OutputError: The folder belongs to another plan, or another process works in it.
+        OutputError: The folder belongs to another plan or holds other files, or another process
+            works in it.
     """
     path.mkdir(parents=True, exist_ok=True)
+    if not (path / PLAN).exists() and any(entry.name != LOCK for entry in path.iterdir()):
+        raise OutputError(f"{path} holds files that are not of this command; move them away.")
     with lock_file(path / LOCK) as held:
         if not held:
             raise OutputError(f"another process works in {path}; wait for it, or end it.")

@@ -1,0 +1,1 @@
+"""Condition a model on tables: one state for each group of rows."""
