@@ -46,6 +46,7 @@ def code_of(error: Exception) -> ExitCode:
         EdgefoldError,
         MemoryLimitError,
         MeterError,
+        WorkError,
     )
 
     if isinstance(error, MemoryLimitError):
@@ -53,7 +54,10 @@ def code_of(error: Exception) -> ExitCode:
     causes = (OSError, ModuleNotFoundError)
     if isinstance(error, EdgefoldError) and isinstance(error.__cause__, causes):
         return code_of(error.__cause__)  # what the system said explains more than who reports it
-    of_a_machine = (BackendError, BoardFailedError, MeterError, MemoryError, ModuleNotFoundError)
+    of_a_machine = (
+        *(BackendError, BoardFailedError, MeterError, WorkError),
+        *(MemoryError, ModuleNotFoundError),
+    )
     if isinstance(error, of_a_machine):
         return ExitCode.MACHINE
     if isinstance(error, EdgefoldError):

@@ -29,6 +29,7 @@ COMMANDS = {  # in the order in which a user needs them
     "export": "turn a run into a bundle of step graphs (needs the train extra)",
     "check": "replay a bundle's recorded stream on this machine and compare",
     "run": "predict each row of a series or CSV, then learn from it; resumes after any stop",
+    "condition": "condition a model on tables larger than memory (needs the parquet extra)",
     "merge": "join what several streams of a bundle have learned in one snapshot",
     "snapshot": "show what a snapshot holds, and which rows it has learned",
     "budget": "predict memory and time on a board, and whether they fit",
@@ -63,6 +64,7 @@ A board that opens only signed bundles needs the sign extra.
 _MODULES = {  # import is a keyword of Python
     "import": "import_",
     "deploy": "boards.deploy",
+    "condition": "snapshots.condition",
     "merge": "snapshots.merge",
     "snapshot": "snapshots.show",
 }

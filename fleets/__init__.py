@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from edgefold.fleets.tables.lake import Lake as Lake
     from edgefold.fleets.tables.lake import LakeFile as LakeFile
     from edgefold.fleets.tables.lake import open_lake as open_lake
-    from edgefold.fleets.work.unit import WorkError as WorkError
 else:
     __all__, __getattr__ = lazy_names(
         __name__,
@@ -22,6 +21,5 @@ else:
             "conditioning.condition": "Conditioned ConditionedState ConditionOptions condition",
             "tables.batches": "LakeBatch read_batches",
             "tables.lake": "Lake LakeFile open_lake",
-            "work.unit": "WorkError",
         },
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgefold.runtime.errors import StepRefusedError as StepRefusedError
     from edgefold.runtime.errors import TrainingError as TrainingError
     from edgefold.runtime.errors import ValueRefusedError as ValueRefusedError
+    from edgefold.runtime.errors import WorkError as WorkError
     from edgefold.runtime.predictions import Categorical as Categorical
     from edgefold.runtime.predictions import Gaussian as Gaussian
     from edgefold.runtime.predictions import GaussianMixture as GaussianMixture
@@ -67,7 +68,8 @@ else:
                 "BackendError BoardError BoardFailedError BundleError BusyError CapacityError "
                 "CheckpointError ClosedError DataError EdgefoldError ExportError KeyFileError "
                 "MemoryLimitError MeterError ModelError OutputError OverlapError PaceError Remedy "
-                "ShapeError SnapshotError StepRefusedError TrainingError ValueRefusedError"
+                "ShapeError SnapshotError StepRefusedError TrainingError ValueRefusedError "
+                "WorkError"
             ),
             "bundle.manifest": "Manifest",
             "bundle.manifest_file": "load_manifest",

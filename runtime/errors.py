@@ -22,7 +22,8 @@
     ├── ModelError           a model or task that cannot be loaded, or breaks the contract
     ├── ExportError          a model that cannot be exported
     ├── CheckpointError      a training run that cannot be read or written
-    └── TrainingError        training that cannot continue
+    ├── TrainingError        training that cannot continue
+    └── WorkError            work on many processes that died of it again and again
 
 A message says what was asked, what was found and what to do, in one line. An error may carry
 remedies: commands of which each removes a cause.
@@ -152,6 +153,10 @@ class CheckpointError(EdgefoldError):
 
 class TrainingError(EdgefoldError):
     """Training cannot continue; the last checkpoint is intact."""
+
+
+class WorkError(EdgefoldError):
+    """A unit of work cannot be finished: its processes died again and again."""
 
 
 def missing_build_extra(error: ModuleNotFoundError) -> BackendError:

@@ -19,7 +19,7 @@ WIDTH = 100
 HEAD = """\
 # The public names
 
-What a program may rely on: the names below, imported from these four packages, as in
+What a program may rely on: the names below, imported from these five packages, as in
 `from edgefold.runtime import Stream`. Everything else may move between versions. The docstrings in
 the code say more: shapes, units, who owns a buffer, what is raised. `make docs` writes this page.
 """
@@ -27,6 +27,7 @@ NEEDS = {
     "runtime": "on a board, with the base install",
     "devices": "on a board, with the base install",
     "train": "where models are trained, with the `train` extra",
+    "fleets": "where tables are, with the `parquet` extra",
     "export": "where bundles are written, with the `train` extra",
 }
 

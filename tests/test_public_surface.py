@@ -19,7 +19,7 @@ ERRORS = (
     "BackendError BoardError BoardFailedError BundleError BusyError CapacityError CheckpointError "
     "ClosedError DataError EdgefoldError ExportError KeyFileError MemoryLimitError MeterError "
     "ModelError OutputError OverlapError PaceError ShapeError "
-    "SnapshotError StepRefusedError TrainingError ValueRefusedError"
+    "SnapshotError StepRefusedError TrainingError ValueRefusedError WorkError"
 )
 SURFACE = {
     "runtime": ERRORS
@@ -32,6 +32,8 @@ SURFACE = {
     " judge load_board monitor_memory probe_sensors read_machine",
     "train": "Batch Cache Episode EventModel FitConfig Prediction Ring Score State StreamingModel"
     " Task TaskStreams advance create_model fit load_class load_model load_weights",
+    "fleets": "ConditionOptions Conditioned ConditionedState Lake LakeBatch LakeFile condition"
+    " open_lake read_batches",
     "export": "ExportConfig ExportReport ImportConfig ParityRow Sizes Verdict VerifyReport"
     " export_bundle import_bundle verify",
 }

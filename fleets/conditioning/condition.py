@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from edgefold.fleets.conditioning.job import TABLE
 from edgefold.fleets.conditioning.plan import WRITTEN, ConditionPlan, facts_of, plan_of
 from edgefold.fleets.conditioning.point_rows import POINTS, READ
-from edgefold.fleets.conditioning.setup import ConditionSetup, require_fitting
+from edgefold.fleets.conditioning.setup import WINDOW_ROWS, ConditionSetup, require_fitting
 from edgefold.fleets.tables.batches import BATCH_ROWS
 from edgefold.fleets.tables.lake import Lake, open_lake
 from edgefold.fleets.work.crew import MOST_DEATHS, Crew
@@ -267,7 +267,7 @@ def _require_memory(
     """Raise MemoryLimitError if a process would need more than the limit."""
     if options.memory_limit is None:
         return
-    window = ConditionSetup.window_rows * (2 * n_columns + 2) * 8
+    window = WINDOW_ROWS * (2 * n_columns + 2) * 8
     left = options.memory_limit - LAKE_BYTES - window
     if left <= 0:
         raise MemoryLimitError(

@@ -19,8 +19,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from edgefold.fleets.conditioning.groups_file import (
     GroupFacts,
     GroupKey,
@@ -28,8 +26,8 @@ from edgefold.fleets.conditioning.groups_file import (
     new_groups,
     opened_groups,
 )
-from edgefold.fleets.conditioning.learned_rows import LearnedRows
 from edgefold.fleets.conditioning.keys import GroupNumbers, file_names, text_of
+from edgefold.fleets.conditioning.learned_rows import LearnedRows
 from edgefold.fleets.conditioning.point_rows import PointReader, PointWindow
 from edgefold.fleets.conditioning.setup import ConditionSetup, RowSlice
 from edgefold.fleets.tables.batches import read_batches
@@ -176,11 +174,7 @@ class ConditioningJob:
 
         The values of folders choose no rows: all of the file's rows have them.
         """
-        return [
-            (i, name)
-            for i, name in enumerate(self._setup.by)
-            if name not in part.file.values
-        ]
+        return [(i, name) for i, name in enumerate(self._setup.by) if name not in part.file.values]
 
     # Fold ---------------------------------------------------------------------------------------
 

@@ -103,7 +103,8 @@ def file_names(by: Sequence[str], keys: Iterable[GroupKey]) -> dict[GroupKey, st
     """
     stems = {
         key: ",".join(
-            f"{_quoted(name)}={_quoted(text_of(value))}" for name, value in zip(by, key, strict=True)
+            f"{_quoted(name)}={_quoted(text_of(value))}"
+            for name, value in zip(by, key, strict=True)
         )
         for key in keys
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -154,7 +155,4 @@ class PointWindow:
         self._x[:n], self._y[:n] = self._x[order], self._y[order]
         ordered = groups[order]
         edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), n]
-        return [
-            (int(ordered[a]), self._x[a:b], self._y[a:b])
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
-        ]
+        return [(int(ordered[a]), self._x[a:b], self._y[a:b]) for a, b in pairwise(edges)]

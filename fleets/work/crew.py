@@ -15,14 +15,15 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkError, WorkNews, WorkUnit
+from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkNews, WorkUnit
 from edgefold.fleets.work.worker import ADVANCED, DONE
 from edgefold.runtime.child_process import Child, child_process
+from edgefold.runtime.errors import WorkError
 
 MOST_DEATHS = 5
 NEWS_S = 0.2
@@ -187,10 +188,9 @@ class _Member:
     def give(self, unit: WorkUnit, agenda: Agenda) -> None:
         self.unit = unit
         message: Any = (unit.argument, agenda.place(unit))
-        try:
+        # If the process died just now, the next `attend` sees it.
+        with suppress(BrokenPipeError, ConnectionResetError):
             self.pipe.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the process died just now, which the next `attend` sees
 
     def end(self) -> None:
         self._opened.close()

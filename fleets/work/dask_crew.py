@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from edgefold.fleets.work.crew import NEWS_S, Crew
-from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkError, WorkUnit
+from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkUnit
 from edgefold.fleets.work.worker import portable
-from edgefold.runtime.errors import BackendError, Remedy, install_extra
+from edgefold.runtime.errors import BackendError, Remedy, WorkError, install_extra
 
 AHEAD = 2
 """Units that wait for each thread of the workers, so that none is idle."""
@@ -45,7 +45,7 @@ class DaskCrew:
             Exception: What a unit raised.
         """
         try:
-            import distributed
+            distributed: Any = import_module("distributed")
         except ModuleNotFoundError as error:
             install = install_extra("dask")
             raise BackendError(
@@ -67,11 +67,9 @@ class DaskCrew:
                     f"the scheduler at {self._address} has no workers; start some with `dask "
                     f"worker {self._address} --nthreads 1`."
                 )
-            self._run(agenda, hear, client, AHEAD * n_threads)
+            self._run(agenda, hear, distributed, client, AHEAD * n_threads)
 
-    def _run(self, agenda: Agenda, hear: Hear, client: Any, n_ahead: int) -> None:
-        import distributed
-
+    def _run(self, agenda: Agenda, hear: Hear, distributed: Any, client: Any, n_ahead: int) -> None:
         running: dict[Any, WorkUnit] = {}
         try:
             while not agenda.is_done:

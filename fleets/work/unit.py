@@ -16,13 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from edgefold.runtime.errors import EdgefoldError
-
-
-class WorkError(EdgefoldError):
-    """A unit of work cannot be finished: its processes died again and again."""
-
-
 Advance = Callable[[int], None]
 """A unit calls this with the number of rows that it has done since the last call."""
 

@@ -1,8 +1,8 @@
 """Keep the results of units in a folder, from which the same command goes on after any stop.
 
-    OUT/.work/plan.json        what the results belong to
-    OUT/.work/lock             held by the process that works
-    OUT/.work/read-000001      results of units
+OUT/.work/plan.json        what the results belong to
+OUT/.work/lock             held by the process that works
+OUT/.work/read-000001      results of units
 """
 
 from __future__ import annotations
