@@ -243,9 +243,9 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
         else:
             DaskCrew(source, options.scheduler, crew).run(agenda, hear or _ignore)
         counts = json.loads((folder / WRITTEN).read_bytes())
-        states = _move(folder / "out", planned.out, by)
+        states = _move(folder / "out", planned.out, by) if counts.get(POINTS) else []
     remove_work(planned.work)
-    if not counts.get(POINTS):
+    if not states:
         raise DataError(f"no row is a point: {describe(counts)}.")
     return Conditioned(states, counts, time.monotonic() - began_s, crew.n_deaths)
 

@@ -1,0 +1,316 @@
+"""States conditioned on tables: the same to the bit however they came, and those of one pass."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefold.fleets import condition
+from edgefold.fleets.conditioning import condition as module
+from edgefold.fleets.conditioning.condition import describe
+from edgefold.fleets.work.unit import WorkNews
+from edgefold.runtime import (
+    BundleError,
+    CapacityError,
+    DataError,
+    MemoryLimitError,
+    OutputError,
+    OverlapError,
+    Stream,
+)
+from edgefold.runtime.bundle.manifest_file import with_checksum
+from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+from tests.fleets.conftest import (
+    N_DAYS,
+    N_ROWS,
+    N_SITES,
+    HereCrew,
+    conditioned,
+    contents,
+    write_table,
+)
+
+pa = pytest.importorskip("pyarrow", reason="lakes need the parquet extra")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def rows_of(lake: Path, **where: object) -> tuple[Any, Any]:
+    """x and y, (n, 1), of the rows of a lake in their order, as pyarrow reads them."""
+    table = pq.read_table(lake, partitioning="hive")
+    keep = np.ones(len(table), bool)
+    for name, value in where.items():
+        keep &= np.array(table[name].cast(pa.string()).to_pylist()) == str(value)
+    return tuple(table[name].to_numpy()[keep, None] for name in ("x", "y"))
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run units in this process: a new one takes a second for its imports."""
+    monkeypatch.setattr(module, "Crew", HereCrew)
+
+
+def test_a_state_is_that_of_one_pass_over_the_rows_of_its_group(
+    gp_bundle: Path, lake_folder: Path, one_process: Path
+) -> None:
+    targets = np.linspace(-2, 2, 4)[:, None]
+    with Stream.open(gp_bundle, "onnxruntime") as stream:
+        for site in range(N_SITES):
+            stream.reset()
+            stream.condition(*rows_of(lake_folder, site=site))
+            expected = stream.query(targets).copy()
+            stream.restore(one_process / f"site={site}.npz")
+            assert stream.n_points == N_DAYS * N_ROWS
+            found = stream.query(targets)
+            for name in expected.tensors:  # sums in another order, in float32
+                np.testing.assert_allclose(found.tensors[name], expected.tensors[name], atol=1e-5)
+
+
+def test_the_table_lists_the_states(one_process: Path) -> None:
+    with (one_process / "states.csv").open() as file:
+        rows = list(csv.reader(file))
+    n = N_DAYS * N_ROWS
+    assert rows == [
+        ["site", "file", "points", "rows_left_out"],
+        *([str(site), f"site={site}.npz", str(n), "0"] for site in range(N_SITES)),
+    ]
+
+
+@pytest.mark.parametrize("left", [9, 1])
+def test_an_interrupted_call_goes_on_when_it_is_called_again(
+    left: int, gp_bundle: Path, lake_folder: Path, one_process: Path, tmp_path: Path
+) -> None:
+    def interrupt(news: WorkNews) -> None:
+        heard.append(news)
+        if news.n_left <= left:
+            raise KeyboardInterrupt
+
+    heard, again, out = list[WorkNews](), list[WorkNews](), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        conditioned(gp_bundle, lake_folder, out, hear=interrupt)
+    assert (out / ".work").is_dir() and not (out / "states.csv").exists()
+    conditioned(gp_bundle, lake_folder, out, hear=again.append)
+    assert 0 < again[0].n_rows_before == heard[-1].n_rows
+    assert contents(out) == contents(one_process)
+    with pytest.raises(OutputError, match="exists"):
+        conditioned(gp_bundle, lake_folder, out)
+
+
+def test_unfinished_work_of_another_plan_is_refused_or_dropped(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(HereCrew, "run", fail)
+        conditioned(gp_bundle, lake_folder, tmp_path / "out")
+    with pytest.raises(OutputError, match="differs in filter"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0")
+    done = conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0", restart=True)
+    assert done.counts["filtered"] > 0
+
+
+def test_output_is_replaced_only_if_it_is_asked_for(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    conditioned(gp_bundle, lake_folder, out)
+    (out / "notes.txt").touch()
+    done = conditioned(gp_bundle, lake_folder, out, filter="site > 0", force=True)
+    assert [state.values for state in done.states] == [{"site": "1"}, {"site": "2"}]
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["notes.txt", "site=1.npz", "site=2.npz", "states.csv"]
+
+
+def test_one_state_of_all_rows_is_one_file(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "all.npz"
+    done = conditioned(gp_bundle, lake_folder, out, by="", processes=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["all.npz"]
+    (state,) = done.states
+    assert state == ({}, out, N_SITES * N_DAYS * N_ROWS, 0)
+    with pytest.raises(OutputError, match=r"ends with \.npz"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "all", by="")
+    with pytest.raises(OutputError, match="exists"):
+        conditioned(gp_bundle, lake_folder, out, by="")
+
+
+def test_groups_of_several_columns_hold_the_rows_with_both_values(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    done = conditioned(gp_bundle, lake_folder, tmp_path / "out", by="room site")
+    assert len(done.states) == 2 * N_SITES
+    for state in done.states:
+        assert state.path is not None and state.n_points == len(
+            rows_of(lake_folder, **state.values)[0]
+        )
+        assert state.path.name == f"room={state.values['room']},site={state.values['site']}.npz"
+
+
+def test_a_snapshot_states_its_rows_so_that_none_counts_twice(
+    gp_bundle: Path, lake_folder: Path, one_process: Path, tmp_path: Path
+) -> None:
+    conditioned(gp_bundle, lake_folder, tmp_path / "rooms", by="room")
+    with Stream.open(gp_bundle, "onnxruntime") as stream:
+        stream.restore(one_process / "site=0.npz")
+        pieces = stream.provenance.pieces
+        assert [(p.start, p.stop, p.n_points, p.where) for p in pieces] == [
+            (0, N_ROWS, N_ROWS, ())
+        ] * N_DAYS  # the folder chose no row of a file
+        assert sorted(p.source[:14] for p in pieces) == ["day-0.parquet#", "day-1.parquet#"]
+        stream.merge(one_process / "site=1.npz")
+        with pytest.raises(OverlapError, match="twice"):
+            stream.merge(one_process / "site=0.npz")
+        with pytest.raises(OverlapError, match="room=a"):
+            stream.merge(tmp_path / "rooms" / "room=a.npz")
+        stream.restore(tmp_path / "rooms" / "room=a.npz")
+        stream.merge(tmp_path / "rooms" / "room=b.npz")
+        assert stream.n_points == N_SITES * N_DAYS * N_ROWS == stream.provenance.n_points
+
+
+def test_filters_of_different_times_do_not_overlap(gp_bundle: Path, tmp_path: Path) -> None:
+    lake = write_table(
+        tmp_path / "a.parquet", {"x": np.arange(40.0) / 10, "y": np.zeros(40)}, row_group_size=7
+    )
+    for name, chosen in (("early", "x < 2"), ("late", "x >= 2")):
+        conditioned(gp_bundle, lake, tmp_path / f"{name}.npz", by="", filter=chosen)
+    with Stream.open(gp_bundle, "onnxruntime") as stream:
+        stream.restore(tmp_path / "early.npz")
+        stream.merge(tmp_path / "late.npz")
+        (piece,) = stream.provenance.pieces
+        assert (piece.start, piece.stop, piece.n_points) == (0, 40, 40)
+
+
+def test_rows_with_missing_values_are_left_out_and_counted(gp_bundle: Path, tmp_path: Path) -> None:
+    columns = {
+        "x": [0.1, None, 0.3, 0.4, float("nan"), 0.6, 0.7],
+        "y": [0.1, 0.2, None, 0.4, 0.5, float("inf"), 1e30],
+        "site": ["a", "a", "b", None, "a", "b", "c"],
+    }
+    lake = write_table(tmp_path / "a.parquet", columns, row_group_size=3)
+    with pytest.raises(DataError, match=r"a\.parquet: row 4 \(from 0\) holds nan in column 'x'"):
+        conditioned(gp_bundle, lake, tmp_path / "refused")
+    done = conditioned(gp_bundle, lake, tmp_path / "out", skip_bad=True)
+    assert {name: n for name, n in done.counts.items() if n} == {
+        "rows read": 7,
+        "points": 1,
+        "null": 2,
+        "without a group": 1,
+        "bad": 3,
+    }
+    assert [(s.values["site"], s.path and s.path.name, *s[2:]) for s in done.states] == [
+        ("a", "site=a.npz", 1, 2),
+        ("b", None, 0, 2),
+        ("c", None, 0, 1),
+    ]
+    assert describe(done.counts) == (
+        "7 rows read, 1 points; left out: 2 null, 1 without a group, 3 bad"
+    )
+
+
+def test_a_lake_without_points_is_refused(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="no row is a point"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 5")
+    assert not (tmp_path / "out" / "states.csv").exists()
+    lake = write_table(tmp_path / "a.parquet", {"x": pa.array([], "f8"), "y": pa.array([], "f8")})
+    with pytest.raises(DataError, match="no row is a point"):
+        conditioned(gp_bundle, lake, tmp_path / "out.npz", by="")
+
+
+def test_a_model_whose_states_do_not_merge_learns_in_order_on_one_process(
+    unmerged_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = conditioned(unmerged_bundle, lake_folder, out, by="room", processes=4)
+    targets = np.linspace(-2, 2, 4)[:, None]
+    with Stream.open(unmerged_bundle, "onnxruntime") as stream:
+        for state in done.states:
+            assert state.path is not None
+            stream.reset()
+            stream.condition(*rows_of(lake_folder, room=state.values["room"]))
+            expected = stream.query(targets).copy()
+            stream.restore(state.path)
+            found = stream.query(targets)
+            for name in expected.tensors:  # chunks end where units do
+                np.testing.assert_allclose(found.tensors[name], expected.tensors[name], atol=1e-5)
+    with pytest.raises(BundleError, match="do not merge"):
+        conditioned(unmerged_bundle, lake_folder, tmp_path / "two", scheduler="tcp://127.0.0.1:1")
+
+
+def test_a_state_without_room_is_refused_with_its_group(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "small"
+    manifest = json.loads((gp_bundle / "manifest.json").read_text())
+    for path in gp_bundle.iterdir():
+        (folder / path.name).parent.mkdir(exist_ok=True)
+        (folder / path.name).write_bytes(path.read_bytes())
+    manifest |= {"capacity": 1000, "when_full": "refuse"}
+    (folder / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    with pytest.raises(CapacityError, match="site=0"):
+        conditioned(folder, lake_folder, tmp_path / "out")
+
+
+def test_bundles_that_do_not_fit_the_columns_are_refused(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BundleError, match="one step"):
+        conditioned(Path(shipped_bundle("sensors")), lake_folder, tmp_path / "out")
+    with pytest.raises(BundleError, match="--x names 2 columns"):
+        condition(gp_bundle, lake_folder, x=["x", "y"], y=["y"], out=tmp_path / "out.npz")
+    with pytest.raises(MemoryLimitError):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", memory_limit=1 << 20)
+
+
+def test_groups_of_any_value_get_files_of_their_own(gp_bundle: Path, tmp_path: Path) -> None:
+    values = ["a/b", "..", "", "None", "é" * 300, "A", "a", "x\n\0y", "con.", "%2F", "b,c=d"]
+    n = len(values)
+    lake = write_table(
+        tmp_path / "a.parquet", {"x": np.zeros(n), "y": np.arange(n) * 1.0, "site": values}
+    )
+    done = conditioned(gp_bundle, lake, tmp_path / "out")
+    assert {state.values["site"] for state in done.states} == set(values)
+    paths = [state.path for state in done.states if state.path]
+    assert len({path.name.casefold() for path in paths}) == n
+    assert all(path.parent == tmp_path / "out" and path.is_file() for path in paths)
+
+
+def test_groups_of_times_and_numbers_have_names(gp_bundle: Path, tmp_path: Path) -> None:
+    columns = {
+        "x": [0.0, 0.1, 0.2],
+        "y": [1.0, 2.0, 3.0],
+        "day": pa.array([datetime(2024, 1, 1), datetime(2024, 1, 1), None], pa.timestamp("s")),
+        "k": [0.0, -0.0, float("nan")],
+        "ok": [True, True, False],
+    }
+    lake = write_table(tmp_path / "a.parquet", columns)
+    done = conditioned(gp_bundle, lake, tmp_path / "out", by="day k ok")
+    (state,) = done.states
+    assert state.values == {"day": "2024-01-01T00:00:00", "k": "0.0", "ok": "true"}
+    assert state.n_points == 2 and done.counts["without a group"] == 1
+    assert state.path is not None
+    assert state.path.name == "day=2024-01-01T00%3A00%3A00,k=0.0,ok=true.npz"
+
+
+def test_more_points_than_a_window_holds_are_learned_in_order(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = module.ConditionSetup
+    monkeypatch.setattr(module, "ConditionSetup", lambda *words: made(*words, window_rows=100))
+    done = conditioned(gp_bundle, lake_folder, tmp_path / "out", by="room", unit_rows=2000)
+    targets = np.linspace(-2, 2, 4)[:, None]
+    with Stream.open(gp_bundle, "onnxruntime") as stream:
+        stream.condition(*rows_of(lake_folder, room="a"))
+        expected = stream.query(targets).mean.copy()
+        assert done.states[0].path is not None
+        stream.restore(done.states[0].path)
+        np.testing.assert_allclose(stream.query(targets).mean, expected, atol=1e-5)
