@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from edgefold.fleets.work.crew import NEWS_S, Crew
@@ -19,6 +21,7 @@ from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkUnit
 from edgefold.fleets.work.worker import portable
 from edgefold.runtime.errors import BackendError, Remedy, WorkError, install_extra
 
+CONNECT_S = 10.0
 AHEAD = 2
 """Units that wait for each thread of the workers, so that none is idle."""
 
@@ -54,55 +57,47 @@ class DaskCrew:
                 Remedy("what talks to dask", install),
             ) from error
         try:
-            client = distributed.Client(self._address, timeout="10s", set_as_default=False)
+            client = distributed.Client(self._address, timeout=CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise BackendError(
                 f"dask's scheduler at {self._address} does not answer ({error}); start one with "
                 "`dask scheduler`, and workers with `dask worker ADDRESS`."
             ) from error
         with client, self._crew.members():
-            n_threads = sum(client.nthreads().values())
-            if not n_threads:
+            try:
+                client.wait_for_workers(1, timeout=CONNECT_S)
+            except (TimeoutError, distributed.TimeoutError):
                 raise BackendError(
                     f"the scheduler at {self._address} has no workers; start some with `dask "
                     f"worker {self._address} --nthreads 1`."
-                )
-            self._run(agenda, hear, distributed, client, AHEAD * n_threads)
+                ) from None
+            n_threads = sum(client.nthreads().values())
+            self._run(agenda, hear, client, AHEAD * n_threads)
 
-    def _run(self, agenda: Agenda, hear: Hear, distributed: Any, client: Any, n_ahead: int) -> None:
+    def _run(self, agenda: Agenda, hear: Hear, client: Any, n_ahead: int) -> None:
         running: dict[Any, WorkUnit] = {}
+        ended = SimpleQueue[Any]()
         try:
             while not agenda.is_done:
                 while len(running) < n_ahead and (unit := agenda.take(is_remote=True)):
+                    key = f"{unit.name}-{os.urandom(8).hex()}"
                     future = client.submit(
-                        run_remotely, self._source, unit.argument, pure=False, key=_key(unit)
+                        run_remotely, self._source, unit.argument, pure=False, key=key
                     )
                     running[future] = unit
+                    future.add_done_callback(ended.put)
                 self._crew.start(agenda, is_remote=False)
                 if self._crew.is_busy:
                     self._crew.attend(agenda, 0 if running else NEWS_S)
-                finished = _finished(distributed, list(running))
-                for future in finished:
-                    unit = running.pop(future)
-                    _keep(unit, future, agenda.place(unit))
-                    agenda.done(unit)
+                if running:
+                    with suppress(Empty):
+                        future = ended.get(timeout=NEWS_S)
+                        unit = running.pop(future)
+                        _keep(unit, future, agenda.place(unit))
+                        agenda.done(unit)
                 hear(self._crew.news(agenda))
         finally:
             client.cancel(list(running), force=True)
-
-
-def _key(unit: WorkUnit) -> str:
-    return f"{unit.name}-{os.urandom(8).hex()}"
-
-
-def _finished(distributed: Any, futures: list[Any]) -> list[Any]:
-    """Return the futures that have ended, after a short wait for the first of them."""
-    if not futures:
-        return []
-    try:
-        return list(distributed.wait(futures, timeout=NEWS_S, return_when="FIRST_COMPLETED").done)
-    except (TimeoutError, distributed.TimeoutError):
-        return []
 
 
 def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
@@ -114,7 +109,12 @@ def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
                 f"{unit.words}: several workers of dask died of this unit. Memory may be short: "
                 "use smaller units. What is done is kept: the same command goes on."
             ) from error
-        raise error if error is not None else WorkError(f"{unit.words}: dask gave it up.")
+        if "deserialization" in str(error):
+            raise BackendError(
+                f"dask could not read the unit ({error}): install the same edgefold, with its "
+                "extra dask, where the scheduler and the workers run."
+            ) from error
+        raise error
     beside = place.with_name(f"{place.name}.tmp")
     beside.write_bytes(future.result())
     future.release()

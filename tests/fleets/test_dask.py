@@ -1,0 +1,72 @@
+"""Workers of dask condition the same states, to the bit, also if one of them is killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgefold.fleets.work import dask_crew
+from edgefold.fleets.work.unit import WorkNews
+from edgefold.runtime.errors import BackendError, DataError
+from tests.fleets.conftest import conditioned, contents
+from tests.fleets.dask_cluster import Cluster, dask_cluster
+
+pytest.importorskip("pyarrow", reason="lakes need the parquet extra")
+pytest.importorskip("distributed", reason="clusters need the dask extra")
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with dask_cluster(tmp_path_factory.mktemp("dask")) as cluster:
+        yield cluster
+
+
+def test_states_of_a_cluster_are_those_of_one_process(
+    cluster: Cluster, gp_bundle: Path, lake_folder: Path, one_process: Path, tmp_path: Path
+) -> None:
+    out, news = tmp_path / "out", list[WorkNews]()
+    conditioned(gp_bundle, lake_folder, out, scheduler=cluster.address, hear=news.append)
+    assert contents(out) == contents(one_process)
+    assert news[-1].n_rows == news[-1].n_rows_all and news[-1].n_left == 0
+
+
+def test_an_error_on_a_worker_is_that_of_the_call(
+    cluster: Cluster,
+    gp_bundle: Path,
+    lake_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(DataError, match="no row is a point"):
+        words = {"scheduler": cluster.address, "filter": "x > 5"}
+        conditioned(gp_bundle, lake_folder, tmp_path / "none", **words)
+    monkeypatch.setattr(dask_crew, "CONNECT_S", 1.0)
+    with pytest.raises(BackendError, match="does not answer"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", scheduler="tcp://127.0.0.1:1")
+
+
+def test_the_units_of_a_killed_worker_run_again_and_count_once(
+    gp_bundle: Path, lake_folder: Path, one_process: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dask"
+    folder.mkdir()
+    with dask_cluster(folder) as cluster:
+
+        def kill(news: WorkNews) -> None:
+            if news.n_rows and cluster.workers[0].poll() is None:
+                cluster.workers[0].send_signal(signal.SIGKILL)
+
+        out = tmp_path / "out"
+        conditioned(gp_bundle, lake_folder, out, scheduler=cluster.address, hear=kill)
+        assert cluster.workers[0].wait() == -signal.SIGKILL
+    assert contents(out) == contents(one_process)
+
+
+def test_nothing_of_a_cluster_is_left(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path, 1) as cluster:
+        processes: list[subprocess.Popen[bytes]] = [*cluster.workers]
+    assert all(process.poll() is not None for process in processes)
