@@ -24,7 +24,7 @@ from edgefold.fleets.tables.lake import Lake, LakeFile
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import DataError
 
-BATCH_ROWS = 1 << 14
+BATCH_ROWS = 1 << 16
 BUFFER_BYTES = 1 << 20
 
 

@@ -40,7 +40,7 @@ def conditioned(
 
 def contents(out: Path) -> dict[str, Mapping[str, Any]]:
     """The arrays of each snapshot in a folder, as bytes, and the bytes of the other files."""
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for path in sorted(out.iterdir()):
         if path.suffix == ".npz":
             with np.load(path) as arrays:

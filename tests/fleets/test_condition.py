@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefold.fleets import condition
+from edgefold.fleets import ConditionOptions, condition
 from edgefold.fleets.conditioning import condition as module
-from edgefold.fleets.conditioning.condition import describe
+from edgefold.fleets.conditioning.condition import (
+    describe,
+    plan_conditioning,
+    run_conditioning,
+)
+from edgefold.fleets.conditioning.trial import try_plan
 from edgefold.fleets.work.unit import WorkNews
 from edgefold.runtime import (
     BundleError,
@@ -302,11 +308,12 @@ def test_groups_of_times_and_numbers_have_names(gp_bundle: Path, tmp_path: Path)
 
 
 def test_more_points_than_a_window_holds_are_learned_in_order(
-    gp_bundle: Path, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
 ) -> None:
-    made = module.ConditionSetup
-    monkeypatch.setattr(module, "ConditionSetup", lambda *words: made(*words, window_rows=100))
-    done = conditioned(gp_bundle, lake_folder, tmp_path / "out", by="room", unit_rows=2000)
+    options = ConditionOptions(backend="onnxruntime", unit_rows=2000)
+    words = (["x"], ["y"], ["room"], tmp_path / "out")
+    planned = plan_conditioning(gp_bundle, lake_folder, *words, options)
+    done = run_conditioning(replace(planned, setup=replace(planned.setup, window_rows=100)))
     targets = np.linspace(-2, 2, 4)[:, None]
     with Stream.open(gp_bundle, "onnxruntime") as stream:
         stream.condition(*rows_of(lake_folder, room="a"))
@@ -314,3 +321,27 @@ def test_more_points_than_a_window_holds_are_learned_in_order(
         assert done.states[0].path is not None
         stream.restore(done.states[0].path)
         np.testing.assert_allclose(stream.query(targets).mean, expected, atol=1e-5)
+
+
+def test_a_group_that_comes_again_in_a_unit_goes_on_from_its_place(
+    gp_bundle: Path, tmp_path: Path
+) -> None:
+    """Many states are never in memory together: one is read, goes on, and is written back."""
+    n, n_groups = 4000, 50
+    columns = {"x": np.linspace(-2, 2, n), "y": np.zeros(n), "k": np.arange(n) % n_groups}
+    lake = write_table(tmp_path / "a.parquet", columns)
+    options = ConditionOptions(backend="onnxruntime")
+    planned = plan_conditioning(gp_bundle, lake, ["x"], ["y"], ["k"], tmp_path / "out", options)
+    done = run_conditioning(replace(planned, setup=replace(planned.setup, window_rows=500)))
+    assert [state.n_points for state in done.states] == [n // n_groups] * n_groups
+
+
+def test_a_trial_says_how_long_rows_take(
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    planned = plan_conditioning(gp_bundle, lake_folder, ["x"], ["y"], ["room"], out)
+    trial = try_plan(planned)
+    assert trial.n_groups == 2 and 0 < trial.n_rows <= N_SITES * N_DAYS * N_ROWS
+    assert trial.all_s(1000, 2) == pytest.approx(500 * (trial.reading_s + trial.learning_s))
+    assert not out.exists()

@@ -42,8 +42,8 @@ def test_an_error_on_a_worker_is_that_of_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(DataError, match="no row is a point"):
-        words = {"scheduler": cluster.address, "filter": "x > 5"}
-        conditioned(gp_bundle, lake_folder, tmp_path / "none", **words)
+        out, address = tmp_path / "none", cluster.address
+        conditioned(gp_bundle, lake_folder, out, scheduler=address, filter="x > 5")
     monkeypatch.setattr(dask_crew, "CONNECT_S", 1.0)
     with pytest.raises(BackendError, match="does not answer"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", scheduler="tcp://127.0.0.1:1")

@@ -133,8 +133,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-rows",
         metavar="N",
         type=positive,
-        default=1 << 14,
-        help="rows that are read at once (default 16384)",
+        default=1 << 16,
+        help="rows that are read at once (default 65536)",
     )
     work.add_argument(
         "--memory-limit",
