@@ -26,6 +26,7 @@ from benchmarks.attention.attention_tables import (
     attention_operations,
     attention_speed,
 )
+from benchmarks.fleets.condition_tables_table import condition_tables
 from benchmarks.headline import headline
 from benchmarks.loop.broker_rows_table import broker_rows
 from benchmarks.loop.candidates_table import candidates
@@ -142,6 +143,7 @@ ORDER = (
     "broker_rows",
     "sql_aggregate",
     "simulated_days",
+    "condition_tables",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -170,6 +172,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "broker_rows": broker_rows,
     "sql_aggregate": sql_aggregate,
     "simulated_days": simulated_days,
+    "condition_tables": condition_tables,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

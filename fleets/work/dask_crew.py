@@ -9,7 +9,9 @@ worker again; a unit's result is written here once.
 from __future__ import annotations
 
 import os
+import pickle
 import tempfile
+import threading
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from edgefold.fleets.work.crew import NEWS_S, Crew
-from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkUnit
+from edgefold.fleets.work.unit import Agenda, Hear, Job, JobSource, WorkUnit
 from edgefold.fleets.work.worker import portable
 from edgefold.runtime.errors import BackendError, Remedy, WorkError, install_extra
 
@@ -122,18 +124,32 @@ def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
 
 
 def run_remotely(source: JobSource, argument: Any) -> bytes:
-    """Run a unit on a worker of dask, and return its result file's content.
-
-    A job is made for each unit: opening a stream takes a tenth of a second, a unit some seconds.
-    """
+    """Run a unit on a worker of dask, and return its result file's content."""
     try:
-        job = getattr(import_module(source.module), source.function)(source.setup)
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                place = Path(folder, "result")
-                job.run(argument, place, lambda n: None)
-                return place.read_bytes()
-        finally:
-            job.close()
+        job = _job_of_thread(source)
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder, "result")
+            job.run(argument, place, lambda n: None)
+            return place.read_bytes()
     except Exception as error:
         raise portable(error) from error
+
+
+def _job_of_thread(source: JobSource) -> Job:
+    """Return the job of a worker's thread, which the worker keeps until another plan comes.
+
+    A job opens a stream, which takes a tenth of a second and serves one thread.
+    """
+    distributed: Any = import_module("distributed")
+    jobs: dict[int, tuple[bytes, Job]]
+    jobs = vars(distributed.get_worker()).setdefault("edgefold_jobs", {})
+    asked, thread = pickle.dumps(source), threading.get_ident()
+    if thread in jobs:
+        known, job = jobs[thread]
+        if known == asked:
+            return job
+        del jobs[thread]
+        job.close()
+    job = getattr(import_module(source.module), source.function)(source.setup)
+    jobs[thread] = asked, job
+    return job
