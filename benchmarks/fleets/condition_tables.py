@@ -48,7 +48,7 @@ MOST_READING = 0.1
 
 @dataclass
 class Watched:
-    """What was seen of a command: how long it took, and the peak of each kind of process.
+    """Holds what was seen of a command: how long it took, and the peak of each kind of process.
 
     Attributes:
         wall_s: From the start to the end.

@@ -22,6 +22,7 @@ from edgefold.fleets.conditioning.plan import WRITTEN, ConditionPlan, facts_of, 
 from edgefold.fleets.conditioning.point_rows import POINTS, READ
 from edgefold.fleets.conditioning.setup import WINDOW_ROWS, ConditionSetup, require_fitting
 from edgefold.fleets.tables.batches import BATCH_ROWS
+from edgefold.fleets.tables.frames import as_patterns
 from edgefold.fleets.tables.lake import Lake, open_lake
 from edgefold.fleets.work.crew import MOST_DEATHS, Crew
 from edgefold.fleets.work.dask_crew import DaskCrew
@@ -36,7 +37,6 @@ from edgefold.runtime.stream.stream import Stream
 UNIT_ROWS = 1 << 20
 LAKE_BYTES = 120 << 20
 """Memory that pyarrow and its batches take in a process besides a stream (measured: 105 MB)."""
-Tables = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Conditioning:
 
 def condition(
     bundle: str | Path,
-    tables: Tables,
+    tables: Any,
     *,
     x: Sequence[str] = (),
     y: Sequence[str] = (),
@@ -160,7 +160,8 @@ def condition(
 
     Args:
         bundle: The bundle's folder.
-        tables: Parquet files, folders of such files, or globs.
+        tables: Parquet files, folders of such files, or globs; or a table of pyarrow, polars or
+            pandas, which is written to a file beside the output while the call runs.
         x: Names of the columns of inputs, in the model's order.
         y: Names of the columns of outputs.
         by: Names of the columns whose values form groups; none makes one state of all rows.
@@ -176,19 +177,23 @@ def condition(
         WorkError: Processes died of one unit again and again.
         EdgefoldError: The model could not learn, or the backend does not open.
     """
-    return run_conditioning(plan_conditioning(bundle, tables, x, y, by, out, options), hear)
+    with as_patterns(tables, Path(f"{out}.tables")) as patterns:
+        return run_conditioning(plan_conditioning(bundle, patterns, x, y, by, out, options), hear)
 
 
 def plan_conditioning(
     bundle: str | Path,
-    tables: Tables,
+    patterns: Sequence[str],
     x: Sequence[str],
     y: Sequence[str],
     by: Sequence[str],
     out: str | Path,
     options: ConditionOptions | None = None,
 ) -> Conditioning:
-    """Open the files and the bundle, and plan what `condition` does; the arguments are the same."""
+    """Open the files and the bundle, and plan what `condition` does.
+
+    The arguments are the same, but for the tables, of which only paths are taken.
+    """
     options, out = options or ConditionOptions(), Path(out)
     bundle = Path(bundle).absolute()  # workers of dask have another current folder
     with Stream.open(
@@ -197,7 +202,6 @@ def plan_conditioning(
         manifest, report = stream.manifest, stream.backend_report
     require_fitting(manifest, x, y)
     _require_memory(manifest, options, len(x) + len(y), report["name"])
-    patterns = [tables] if isinstance(tables, str | os.PathLike) else tables
     lake = open_lake(
         [os.path.abspath(pattern) for pattern in patterns],
         [*x, *y, *by],

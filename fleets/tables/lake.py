@@ -65,8 +65,11 @@ class LakeFile:
 
     @property
     def source(self) -> str:
-        """Return the name under which a state remembers the file: its name and its identity."""
-        return f"{os.path.basename(self.path)}#{self.identity}"
+        """Return the name under which a state remembers the file.
+
+        It is the identity and not the file's own name, which may change.
+        """
+        return f"parquet#{self.identity}"
 
     def first_row(self, row_group: int) -> int:
         """Return the number of the first row of a row group."""

@@ -150,6 +150,6 @@ def _job_of_thread(source: JobSource) -> Job:
             return job
         del jobs[thread]
         job.close()
-    job = getattr(import_module(source.module), source.function)(source.setup)
-    jobs[thread] = asked, job
-    return job
+    new: Job = getattr(import_module(source.module), source.function)(source.setup)
+    jobs[thread] = asked, new
+    return new

@@ -131,7 +131,7 @@ def test_output_is_replaced_only_if_it_is_asked_for(
     done = conditioned(gp_bundle, lake_folder, out, filter="site > 0", force=True)
     assert [state.values for state in done.states] == [{"site": "1"}, {"site": "2"}]
     names = sorted(path.name for path in out.iterdir())
-    assert names == ["notes.txt", "site=1.npz", "site=2.npz", "states.csv"]
+    assert names == ["files.csv", "notes.txt", "site=1.npz", "site=2.npz", "states.csv"]
 
 
 def test_one_state_of_all_rows_is_one_file(
@@ -170,7 +170,10 @@ def test_a_snapshot_states_its_rows_so_that_none_counts_twice(
         assert [(p.start, p.stop, p.n_points, p.where) for p in pieces] == [
             (0, N_ROWS, N_ROWS, ())
         ] * N_DAYS  # the folder chose no row of a file
-        assert sorted(p.source[:14] for p in pieces) == ["day-0.parquet#", "day-1.parquet#"]
+        with (one_process / "files.csv").open() as file:
+            sources = {source: place for source, _, place in csv.reader(file)}
+        names = sorted(Path(sources[piece.source]).name for piece in pieces)
+        assert names == ["day-0.parquet", "day-1.parquet"]
         stream.merge(one_process / "site=1.npz")
         with pytest.raises(OverlapError, match="twice"):
             stream.merge(one_process / "site=0.npz")
@@ -312,7 +315,7 @@ def test_more_points_than_a_window_holds_are_learned_in_order(
 ) -> None:
     options = ConditionOptions(backend="onnxruntime", unit_rows=2000)
     words = (["x"], ["y"], ["room"], tmp_path / "out")
-    planned = plan_conditioning(gp_bundle, lake_folder, *words, options)
+    planned = plan_conditioning(gp_bundle, [str(lake_folder)], *words, options)
     done = run_conditioning(replace(planned, setup=replace(planned.setup, window_rows=100)))
     targets = np.linspace(-2, 2, 4)[:, None]
     with Stream.open(gp_bundle, "onnxruntime") as stream:
@@ -331,7 +334,9 @@ def test_a_group_that_comes_again_in_a_unit_goes_on_from_its_place(
     columns = {"x": np.linspace(-2, 2, n), "y": np.zeros(n), "k": np.arange(n) % n_groups}
     lake = write_table(tmp_path / "a.parquet", columns)
     options = ConditionOptions(backend="onnxruntime")
-    planned = plan_conditioning(gp_bundle, lake, ["x"], ["y"], ["k"], tmp_path / "out", options)
+    planned = plan_conditioning(
+        gp_bundle, [str(lake)], ["x"], ["y"], ["k"], tmp_path / "out", options
+    )
     done = run_conditioning(replace(planned, setup=replace(planned.setup, window_rows=500)))
     assert [state.n_points for state in done.states] == [n // n_groups] * n_groups
 
@@ -340,8 +345,32 @@ def test_a_trial_says_how_long_rows_take(
     gp_bundle: Path, lake_folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    planned = plan_conditioning(gp_bundle, lake_folder, ["x"], ["y"], ["room"], out)
+    planned = plan_conditioning(gp_bundle, [str(lake_folder)], ["x"], ["y"], ["room"], out)
     trial = try_plan(planned)
     assert trial.n_groups == 2 and 0 < trial.n_rows <= N_SITES * N_DAYS * N_ROWS
     assert trial.all_s(1000, 2) == pytest.approx(500 * (trial.reading_s + trial.learning_s))
     assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "dataset", "polars", "lazy", "pandas"])
+def test_a_table_in_memory_is_taken(kind: str, gp_bundle: Path, tmp_path: Path) -> None:
+    columns = {"x": [0.1, 0.2, None, 0.4], "y": [1.0, 2.0, 3.0, 4.0], "site": ["a", "b", "a", "a"]}
+    table: Any = pa.table(columns)
+    if kind == "dataset":
+        table = pytest.importorskip("pyarrow.dataset").dataset(table)
+    elif kind in ("polars", "lazy"):
+        table = pytest.importorskip("polars", reason="needs the polars extra").DataFrame(columns)
+        table = table.lazy() if kind == "lazy" else table
+    elif kind == "pandas":
+        table = pytest.importorskip("pandas", reason="pandas is not installed").DataFrame(columns)
+    out = tmp_path / "out"
+    words = {"x": ["x"], "y": ["y"], "by": ["site"]}
+    done = condition(gp_bundle, table, **words, out=out)  # type: ignore[arg-type]
+    points = {state.values["site"]: state.n_points for state in done.states}
+    assert points == {"a": 2, "b": 1}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_anything_else_is_no_table(gp_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="of type int"):
+        condition(gp_bundle, 7, x=["x"], y=["y"], out=tmp_path / "out.npz")

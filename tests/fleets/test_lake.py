@@ -196,7 +196,7 @@ def test_the_identity_survives_another_name_and_changes_with_the_content(tmp_pat
     moved = Path(shutil.copy(first, tmp_path / "b.parquet"))
     (other,) = open_lake([moved], ["a"]).files
     assert other.identity == file.identity and len(file.identity) == 16
-    assert other.source == f"b.parquet#{file.identity}"
+    assert other.source == file.source == f"parquet#{file.identity}"
     # The ranges in the footer are the same: the rows differ in the middle.
     changed = np.arange(1000.0)
     changed[[1, 2]] = changed[[2, 1]]
