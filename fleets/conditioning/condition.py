@@ -9,6 +9,7 @@ on after any stop.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import time
@@ -31,10 +32,12 @@ from edgefold.fleets.work.work_folder import remove_work, work_folder
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, DataError, MemoryLimitError, OutputError
+from edgefold.runtime.files import write_atomic
 from edgefold.runtime.stream.memory_estimate import require_within
 from edgefold.runtime.stream.stream import Stream
 
 UNIT_ROWS = 1 << 20
+FILES = "files.csv"
 LAKE_BYTES = 120 << 20
 """Memory that pyarrow and its batches take in a process besides a stream (measured: 105 MB)."""
 
@@ -165,8 +168,8 @@ def condition(
         x: Names of the columns of inputs, in the model's order.
         y: Names of the columns of outputs.
         by: Names of the columns whose values form groups; none makes one state of all rows.
-        out: A folder for a snapshot of each group and the table states.csv; without `by` the path
-            of one snapshot.
+        out: A folder for a snapshot of each group and the tables states.csv and files.csv; without
+            `by` the path of one snapshot.
         options: How it is done.
         hear: Receives news on the progress.
 
@@ -247,6 +250,8 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
         else:
             DaskCrew(source, options.scheduler, crew).run(agenda, hear or _ignore)
         counts = json.loads((folder / WRITTEN).read_bytes())
+        if by and counts.get(POINTS):
+            write_atomic(planned.out / FILES, _files_table(planned.lake).encode())
         states = _move(folder / "out", planned.out, by) if counts.get(POINTS) else []
     remove_work(planned.work)
     if not states:
@@ -295,6 +300,15 @@ def _require_place(planned: Conditioning) -> None:
         )
     if there.exists() and not planned.options.force:
         raise OutputError(f"{there} exists; replace it with --force, or name another --out.")
+
+
+def _files_table(lake: Lake) -> str:
+    """Return a table of the names under which states remember files, their rows and paths."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["source", "rows", "file"])
+    writer.writerows([file.source, file.n_rows, file.path] for file in lake.files)
+    return table.getvalue()
 
 
 def _move(source: Path, out: Path, by: Sequence[str]) -> list[ConditionedState]:

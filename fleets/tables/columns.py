@@ -176,12 +176,20 @@ def codes_of(array: ArrowArray, type: Any) -> KeyCodes:
     Args:
         array: The values.
         type: The column's type over all files, in which the different values are returned.
+
+    Raises:
+        DataError: Times differ by less than a microsecond.
     """
     pa = require_pyarrow()
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
+    if pa.types.is_timestamp(type) and type.unit == "ns":  # Python's datetime has none
+        type = pa.timestamp("us", type.tz)
     codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    values = array.dictionary.cast(type).to_pylist()
+    try:
+        values = array.dictionary.cast(type).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the values of a group cannot be read: {error}.") from error
     if None in values:  # a dictionary may hold null itself
         codes = np.where(codes == values.index(None), np.int32(-1), codes)
     return KeyCodes(codes, values)

@@ -12,7 +12,7 @@ from edgefold.fleets.work.unit import Agenda, JobSource, WorkNews, WorkUnit, fol
 from edgefold.fleets.work.work_folder import PLAN, remove_work, work_folder
 from edgefold.fleets.work.worker import portable
 from edgefold.runtime.errors import DataError, OutputError, WorkError
-from tests.fleets.slow_job import OddError, Square
+from tests.fleets.slow_job import Square
 
 SOURCE = JobSource("tests.fleets.slow_job", "open_square_job", "setup")
 
@@ -72,7 +72,6 @@ def test_an_error_that_cannot_be_pickled_keeps_its_words(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="OddError: odd"):
         Crew(SOURCE, 1).run(Agenda(units_of([Square(1, is_odd=True)]), tmp_path), lambda news: None)
     assert isinstance(portable(DataError("a")), DataError)
-    assert isinstance(portable(OddError("a", "b")), RuntimeError)
 
 
 def test_a_job_that_does_not_open_ends_the_work(tmp_path: Path) -> None:

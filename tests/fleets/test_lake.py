@@ -272,3 +272,18 @@ def test_a_large_row_group_is_read_in_flat_memory(tmp_path: Path) -> None:
     assert total == pytest.approx(2 * values.sum(), abs=1e-6)
     # Two buffers of 1 MiB, some pages of 1 MiB and a batch: far from the 16 MiB of the columns.
     assert most < 8 << 20
+
+
+def test_groups_are_told_apart_by_microseconds_and_decimals(tmp_path: Path) -> None:
+    columns = {
+        "t": pa.array([1_000, 2_000, None], pa.timestamp("ns")),
+        "d": pa.array([Decimal("1.50"), None, Decimal("2.00")], pa.decimal128(9, 2)),
+        "ok": [True, False, None],
+    }
+    lake = open_lake([write(tmp_path / "a.parquet", columns)], list(columns))
+    assert values_of(lake, "t") == [datetime(1970, 1, 1, 0, 0, 0, n) for n in (1, 2)] + [None]
+    assert values_of(lake, "d") == [Decimal("1.50"), None, Decimal("2.00")]
+    assert values_of(lake, "ok") == [True, False, None]
+    fine = write(tmp_path / "b.parquet", {"t": pa.array([1_001], pa.timestamp("ns"))})
+    with pytest.raises(DataError, match="group"):
+        values_of(open_lake([fine], ["t"]), "t")
