@@ -153,7 +153,7 @@ class ConditioningJob:
             self._learn(window, numbers, groups)
             for number, own in pieces.items():
                 facts = groups.facts(numbers.keys[number])
-                facts.provenance = facts.provenance.join(Provenance(own))
+                groups.state(facts, groups.provenance(facts).join(Provenance(own)))
 
     def _learn(self, window: PointWindow, numbers: GroupNumbers, groups: GroupsFile) -> None:
         """Learn all points of a window, group by group."""
@@ -196,12 +196,12 @@ class ConditioningJob:
         result: GroupsFile,
     ) -> None:
         """Join the states of one group, in the order of the parts."""
-        stream, is_first = self._stream, True
+        stream, is_first, provenance = self._stream, True, Provenance()
         with self._named(key):
             stream.reset()
             for part, theirs in having:
                 facts.n_left_out += theirs.n_left_out
-                facts.provenance = facts.provenance.join(theirs.provenance)
+                provenance = provenance.join(part.provenance(theirs))
                 if not theirs.n_points:
                     continue
                 slots = part.load(theirs)
@@ -211,6 +211,7 @@ class ConditioningJob:
                     stream.merge_slot(slots, 0, disjoint=True)
                 is_first = False
             result.keep(facts, stream)
+            result.state(facts, provenance)
 
     # Write --------------------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class ConditioningJob:
 
     def _save(self, groups: GroupsFile, facts: GroupFacts, path: Path) -> None:
         self._stream.put(groups.load(facts), 0)
-        for piece in facts.provenance.pieces:
+        for piece in groups.provenance(facts).pieces:
             self._stream.learned(piece)
         self._stream.save(path)
 
