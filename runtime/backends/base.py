@@ -241,7 +241,9 @@ class Backend(Protocol):
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
         """Return a callable that runs a graph on the given device buffers.
 
-        Binding may run the graph once, so it happens before the state gets its first values.
+        Binding may run graphs, so it happens before the state gets its first values. A graph that
+        `opens_late` is opened by its first binding, and bound while the state has values: a binding
+        then runs no other graph, and on no other buffers than these.
 
         Args:
             graph: The graph.

@@ -21,6 +21,7 @@ from edgefold.runtime.backends.onnxruntime_session import (
     require_same_interface,
 )
 from edgefold.runtime.bundle.manifest import Graph, Manifest, Tensor
+from edgefold.runtime.bundle.manifest_file import require_hashes
 from edgefold.runtime.bundle.onnx_file import read_graph
 from edgefold.runtime.errors import BackendError, BundleError
 from edgefold.runtime.plain_files import open_plain
@@ -48,29 +49,49 @@ class OnnxRuntimeBackend(HostMemory):
         watch: Watch | None = None,
     ):
         self._info, self._threads, self._providers = info, threads, providers
-        self.device = device
+        self.device, self._manifest, self._watch = device, manifest, watch
         super().__init__(manifest)
-        self._sessions: dict[str, Any] = {}
         # onnxruntime's GPU providers find the weights only by the graph's own path.
-        as_bytes = TAKES_BYTES and info.device == "cpu"
-        files = _linked_weights(manifest) if as_bytes else {}
-        for graph in manifest.graphs.values():
-            if watch:
-                watch("open", graph.name)
-            path, model = manifest.path / graph.file, read_graph(manifest, graph)
-            # A memory pattern saves 3 µs in the steps of one row; in wide steps the block that it
-            # keeps is too large.
-            session = open_session(
-                model if as_bytes else path,
-                path=path,
-                files=files,
-                threads=threads,
-                providers=providers,
-                mem_pattern=graph.width == 1 or info.device == "gpu",
-                shared_arena=info.device == "cpu",
-            )
-            require_same_interface(graph, session)
-            self._sessions[graph.name] = session
+        self._as_bytes = TAKES_BYTES and info.device == "cpu"
+        files = _linked_weights(manifest) if self._as_bytes else {}
+        self._sessions: dict[str, Any] = {
+            graph.name: self._opened(graph, files)
+            for graph in manifest.graphs.values()
+            if not graph.opens_late
+        }
+
+    def _opened(self, graph: Graph, files: Mapping[str, bytes]) -> Any:
+        """Open a graph's session; `files` are the contents of files of weights by name."""
+        if self._watch:
+            self._watch("open", graph.name)
+        path, model = self._manifest.path / graph.file, read_graph(self._manifest, graph)
+        on_cpu = self._info.device == "cpu"
+        # A memory pattern saves 3 µs in the steps of one row; in wide steps the block that it keeps
+        # is too large.
+        session = open_session(
+            model if self._as_bytes else path,
+            path=path,
+            files=files,
+            threads=self._threads,
+            providers=self._providers,
+            mem_pattern=graph.width == 1 or not on_cpu,
+            shared_arena=on_cpu,
+        )
+        require_same_interface(graph, session)
+        return session
+
+    def _session(self, graph: Graph) -> Any:
+        """Return a graph's session; one that opens late is opened now.
+
+        Raises:
+            BundleError: Its files are no longer those that the manifest lists.
+            BackendError: It does not open.
+        """
+        if graph.name not in self._sessions:
+            require_hashes(self._manifest)  # the bundle may have been replaced since it was opened
+            files = _linked_weights(self._manifest) if self._as_bytes else {}
+            self._sessions[graph.name] = self._opened(graph, files)
+        return self._sessions[graph.name]
 
     @classmethod
     def open(
@@ -93,7 +114,7 @@ class OnnxRuntimeBackend(HostMemory):
         Returns:
             A callable that runs the graph on these buffers.
         """
-        session = self._sessions[graph.name]
+        session = self._session(graph)
         binding = session.io_binding()
         arrays = self.arrays_of(graph, placed)
 

@@ -142,7 +142,7 @@ class OnnxRuntimeGpuBackend(OnnxRuntimeBackend):
         return OrtBuffer(self, tensor)
 
     def bind(self, graph: Graph, placed: Mapping[str, Any]) -> BoundStep:
-        session = self._sessions[graph.name]
+        session = self._session(graph)
         arrays, twins = self._staged[graph.name], self._twins[graph.name]
         binding = session.io_binding()
         for tensor in graph.inputs:

@@ -107,6 +107,14 @@ class Graph:
     outputs: tuple[Tensor, ...]
     precision: str = "float32"
 
+    @property
+    def opens_late(self) -> bool:
+        """Return whether the graph is opened when it first runs, and not with the bundle.
+
+        Most streams never merge, so that the graph would take memory for nothing.
+        """
+        return self.step == "merge"
+
     def with_role(self, role: str) -> list[Tensor]:
         """Return the inputs and outputs that have a role, one of `ROLES`; inputs come first."""
         return [tensor for tensor in (*self.inputs, *self.outputs) if tensor.role == role]

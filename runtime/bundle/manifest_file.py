@@ -100,7 +100,7 @@ def load_manifest(bundle: str | Path, verify: bool = True) -> Manifest:
     except (*PARSE_ERRORS, DataError) as error:
         _refuse(path, error)
     if verify:
-        _verify(manifest)
+        require_hashes(manifest)
     return manifest
 
 
@@ -174,7 +174,7 @@ def _refuse(path: Path, error: Exception) -> NoReturn:
     ) from error
 
 
-def _verify(manifest: Manifest) -> None:
+def require_hashes(manifest: Manifest) -> None:
     """Raise BundleError if a file of the bundle has another size or hash than the manifest says."""
     files = [(g.file, g.sha256, range(MOST_GRAPH_BYTES)) for g in manifest.graphs.values()]
     for entry in (manifest.weights, manifest.golden):

@@ -19,6 +19,8 @@ The estimate is the sum of these parts:
     cache        tensors that refresh writes and query reads
     io           points, targets, predictions, checks
     activations  the most that any graph holds at once: all graphs use one arena, one by one
+    merge        what a program's first merge adds: session, weights and inputs of its graph, and
+                 activations beyond those of the others. A stream that never merges needs none
 
 Constants were measured, all other figures are counted from the manifest;
 `benchmarks/memory/memory_states.py` compares the estimate with measured processes. Parts that we
@@ -40,6 +42,7 @@ import math
 import os
 import platform
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -255,9 +258,15 @@ def footprint(
     plan = manifest.memory_plan
     try:
         weights, in_file = _weight_bytes(manifest, info), int(manifest.weights["n_bytes"])
-        counted = [Part(part, int(plan[f"{part}_bytes"])) for part in ("state", "cache", "io")]
-        counted.append(Part("activations", _activation_bytes(manifest, program)))
-        sizes = [(manifest.path / graph.file).stat().st_size for graph in manifest.graphs.values()]
+        counted = [Part(part, int(plan[f"{part}_bytes"])) for part in ("state", "cache")]
+        late = [graph for graph in manifest.graphs.values() if graph.opens_late]
+        late_io = sum(int(plan["graphs"][graph.name]["io_bytes"]) for graph in late)
+        counted.append(Part("io", int(plan["io_bytes"]) - late_io))
+        activations = _activation_bytes(manifest, program)
+        counted.append(Part("activations", activations))
+        sizes = {n: (manifest.path / g.file).stat().st_size for n, g in manifest.graphs.items()}
+        if late and program == PYTHON:
+            counted.append(Part("merge", late_io + _late_bytes(manifest, info, sizes, activations)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BundleError(
             f"{manifest.path} has no complete memory plan ({type(error).__name__}: {error}); "
@@ -266,7 +275,9 @@ def footprint(
     except OSError as error:
         raise BundleError(f"{error.filename} cannot be read: {error.strerror}.") from error
     process, library = baseline.process, baseline.runtime
-    structures = SESSION_BYTES * len(sizes) + BYTES_PER_GRAPH_BYTE * sum(sizes)
+    structures = sum(
+        _session_bytes(sizes[n]) for n, g in manifest.graphs.items() if not g.opens_late
+    )
     weight_files = (read := round(in_file * READ_SHARE), (read, in_file))
     if not info.needs_onnxruntime:
         library, structures = Part("runtime", 0), 0
@@ -292,6 +303,30 @@ def footprint(
     return Footprint(backend, program, parts, source, unmeasured)
 
 
+def _session_bytes(file_bytes: int) -> int:
+    """Return the bytes of the structures of a session of a graph's file."""
+    return SESSION_BYTES + BYTES_PER_GRAPH_BYTE * file_bytes
+
+
+def _late_bytes(
+    manifest: Manifest, info: BackendInfo, sizes: Mapping[str, int], activations: int
+) -> int:
+    """Return the bytes that graphs which open late add, without their inputs and outputs.
+
+    Args:
+        manifest: The bundle's manifest.
+        info: The backend's facts.
+        sizes: The bytes of each graph's file, by name.
+        activations: The most activation bytes of the other graphs.
+    """
+    late = [name for name, graph in manifest.graphs.items() if graph.opens_late]
+    plans = [manifest.memory_plan["graphs"][name] for name in late]
+    more = max(int(plan["activations_bytes"]) for plan in plans) - activations
+    sessions = sum(_session_bytes(sizes[name]) for name in late) if info.needs_onnxruntime else 0
+    weights = 0 if info.maps_weights else _weight_bytes(manifest, info, late=True)
+    return sessions + weights + max(more, 0)
+
+
 def _activation_bytes(manifest: Manifest, program: str) -> int:
     """Return the most activation bytes of a graph that the program (`PYTHON` or `RUN`) runs."""
     graphs = manifest.memory_plan["graphs"]
@@ -299,17 +334,21 @@ def _activation_bytes(manifest: Manifest, program: str) -> int:
     return max(
         int(graphs[name]["activations_bytes"])
         for name, graph in manifest.graphs.items()
-        if wide or (graph.width <= 1 and graph.step != "merge")  # some steps have no rows
+        if not graph.opens_late and (wide or graph.width <= 1)  # some steps have no rows
     )
 
 
-def _weight_bytes(manifest: Manifest, info: BackendInfo) -> int:
-    """Return the bytes of all sessions' weights; a missing figure raises KeyError or TypeError."""
+def _weight_bytes(manifest: Manifest, info: BackendInfo, late: bool = False) -> int:
+    """Return the bytes of the weights of all sessions that open with the bundle, or `late`.
+
+    A missing figure raises KeyError or TypeError.
+    """
     graphs = manifest.memory_plan["graphs"]
     return sum(
         int(graphs[name]["weights_bytes"])
         * (CONVERTED if graph.precision == "float16" and info.device == "cpu" else 1)
         for name, graph in manifest.graphs.items()
+        if graph.opens_late == late
     )
 
 

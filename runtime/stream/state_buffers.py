@@ -18,7 +18,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -244,6 +244,22 @@ def _groups(manifest: Manifest) -> dict[str, int]:
     return {name: numbers.setdefault(by, len(numbers)) for name, by in written.items()}
 
 
+class _BoundSteps(dict[int, BoundStep]):
+    """Holds a graph's bindings by the current sides; binds where one is missing.
+
+    A binding that is made while the state holds points may run the graph once: on the current
+    buffers, from which it reads, and on the other ones, which hold nothing.
+    """
+
+    def __init__(self, bind: Callable[[int], BoundStep]):
+        super().__init__()
+        self._bind = bind
+
+    def __missing__(self, sides: int) -> BoundStep:
+        self[sides] = bound = self._bind(sides)
+        return bound
+
+
 class Step:
     """Runs one graph, with its own input and output buffers, on the state's current buffers.
 
@@ -263,6 +279,7 @@ class Step:
     """
 
     def __init__(self, graph: Graph, backend: Backend, state: StateBuffers, manifest: Manifest):
+        """Allocate the graph's inputs and outputs, and bind it, unless it `opens_late`."""
         self.graph = graph
         self.width = graph.width
         self.inputs: dict[str, Array] = {}
@@ -303,10 +320,14 @@ class Step:
         self._mask = sum(1 << group for group in groups)
         output_groups = {state.group_of[t.of] for t in graph.outputs if t.role == "state"}
         self.flip = sum(1 << group for group in output_groups)
-        self._bound: dict[int, BoundStep] = {}
-        for bits in product(*((0, 1 << group) for group in sorted(groups))):
-            sides = sum(bits)
-            self._bound[sides] = backend.bind(graph, _buffers_of(graph, state, sides))
+
+        def bind(sides: int) -> BoundStep:
+            return backend.bind(graph, _buffers_of(graph, state, sides))
+
+        self._bound = _BoundSteps(bind)
+        if not graph.opens_late:
+            for bits in product(*((0, 1 << group) for group in sorted(groups))):
+                self._bound[sum(bits)]  # binds it
 
     def put(self, role: str, row: list[float]) -> None:
         """Write one row of scaled numbers to the first row of the inputs of a role, of one stream.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.bundle.manifest import Graph, Manifest
 from edgefold.runtime.errors import BundleError, SnapshotError
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.point_updates import ChunkBuffer, refuse_overflow, require_finite
@@ -47,7 +47,10 @@ class StateKeeper(OneCaller):
     _state: StateBuffers
     _source: str | None
     _chunks: ChunkBuffer | None
-    _merge: Step | None
+
+    def _opened(self, graph: Graph) -> Step:
+        """Return the step of a graph; the first call of one that `opens_late` opens it."""
+        raise NotImplementedError
 
     def _kept(self) -> KeptState:
         """Return a copy of the state; no points wait."""
@@ -193,7 +196,7 @@ class StateKeeper(OneCaller):
         self._join(slots.read(index, self.manifest.bundle_hash), disjoint)
 
     def _require_merge(self) -> None:
-        if self._merge is None:
+        if not self.manifest.of_step("merge"):
             raise BundleError(
                 f"{self.manifest.path} has no graph merge, so that two of its states do not join: "
                 "learn the points of one in the other. docs/models.md lists the models that merge; "
@@ -202,8 +205,7 @@ class StateKeeper(OneCaller):
 
     def _join(self, other: KeptState, disjoint: bool) -> None:
         """Run the step `merge` on another state, and commit its result."""
-        step, state, manifest = self._merge, self._state, self.manifest
-        assert step is not None
+        state, manifest = self._state, self.manifest
         at, own, n_points = state.settled(), self.provenance, other.n_points
         if not disjoint:
             require_known(own, at.n_taken, other.stated, n_points)
@@ -215,6 +217,7 @@ class StateKeeper(OneCaller):
                 f"both states together count {at.n_points + n_points} points, and a stream counts "
                 f"at most {MOST_POINTS - 1}; the state is as before."
             )
+        step = self._opened(manifest.of_step("merge")[0])
         for name, array in step.others.items():
             np.copyto(array, other.tensors[name])
         step.run(at.sides)

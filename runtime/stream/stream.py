@@ -73,13 +73,14 @@ class Stream(JointPrediction):
         self._backend: Backend | None = backend
         self._state = state = StateBuffers(manifest, backend)
         self._steps = {
-            graph.name: Step(graph, backend, state, manifest) for graph in manifest.graphs.values()
+            graph.name: Step(graph, backend, state, manifest)
+            for graph in manifest.graphs.values()
+            if not graph.opens_late
         }
         self._one = self._steps[manifest.learns_from[0].name]
         every = manifest.consolidate_every
         consolidate = self._step_of(manifest.of_step("consolidate") if every else [])
         self._learner = Learner(state, self._one, consolidate, every)
-        self._merge = self._step_of(manifest.of_step("merge"))
         chunk = self._step_of(manifest.of_step("condition")[-1:])
         self._chunks = ChunkBuffer(state, self._learner, chunk, self._one) if chunk else None
         if buffered and self._chunks is None:
@@ -111,6 +112,14 @@ class Stream(JointPrediction):
 
     def _step_of(self, graphs: list[Graph]) -> Step | None:
         return self._steps[graphs[0].name] if graphs else None
+
+    def _opened(self, graph: Graph) -> Step:
+        step = self._steps.get(graph.name)
+        if step is None:
+            assert self._backend is not None
+            step = Step(graph, self._backend, self._state, self.manifest)
+            self._steps[graph.name] = step
+        return step
 
     @classmethod
     def open(
@@ -219,7 +228,8 @@ class Stream(JointPrediction):
     def buffer_bytes(self) -> int:
         """Return the bytes of all buffers: state, cache, points, predictions.
 
-        The first `sample` makes a copy of the stream, whose buffers then count too.
+        The first `sample` makes a copy of the stream, whose buffers then count too, and the first
+        `merge` allocates those of the second state.
         """
         own = (self._x, self._y, self._predictor.targets, self._predictor.predictions)
         steps = sum(step.n_bytes for step in self._steps.values())
@@ -404,10 +414,10 @@ class Stream(JointPrediction):
     @one_call
     def run_step(self, name: str) -> None:
         """Run the graph of this name on what its buffers hold, to measure it; commit nothing."""
-        step = self._steps.get(name)
-        if step is None:
-            raise BackendError(f"no step is called {name!r}; run one of: {', '.join(self._steps)}.")
-        step.run(self._state.settled().sides)
+        graphs = self.manifest.graphs
+        if name not in graphs:
+            raise BackendError(f"no step is called {name!r}; run one of: {', '.join(graphs)}.")
+        self._opened(graphs[name]).run(self._state.settled().sides)
 
     def _refuse(self, call: str, other: str) -> None:
         self._require_open()

@@ -18,11 +18,13 @@ from edgefold.runtime.series.features import SeriesFeatures
 from edgefold.runtime.series.spec import SeriesSpec
 from edgefold.runtime.stream.memory_estimate import (
     BASELINES,
+    BYTES_PER_GRAPH_BYTE,
     CONVERTED,
     HISTORY_COPIES,
     MEASURED_PAGE_BYTES,
     PYTHON,
     RUN,
+    SESSION_BYTES,
     X86_64,
     advice,
     footprint,
@@ -39,13 +41,16 @@ def test_the_parts_are_those_of_the_plan_and_sum_up(manifest: Manifest) -> None:
     found = footprint(manifest, architecture="x86_64")
     assert [part.name for part in found.parts] == [
         *("process", "runtime", "graphs", "weights"),
-        *("state", "cache", "io", "activations"),
+        *("state", "cache", "io", "activations", "merge"),
     ]
     plan = manifest.memory_plan
-    for name in ("state", "cache", "io"):
+    merge, others = plan["graphs"]["merge"], {**plan["graphs"]}
+    del others["merge"]
+    for name in ("state", "cache"):
         assert found.part(name) == plan[f"{name}_bytes"]
-    assert found.part("activations") == plan["activations_bytes"]
-    assert found.part("weights") == sum(g["weights_bytes"] for g in plan["graphs"].values())
+    assert found.part("io") == plan["io_bytes"] - merge["io_bytes"]
+    assert found.part("activations") == max(g["activations_bytes"] for g in others.values())
+    assert found.part("weights") == sum(g["weights_bytes"] for g in others.values())
     assert found.needed_bytes == sum(part.needed_bytes for part in found.parts)
     assert not found.unmeasured and found.most_bytes == found.to_run_well_bytes
     low, high = found.looks_like_bytes
@@ -61,11 +66,31 @@ def test_the_command_has_more_of_its_own_and_runs_the_steps_of_one_row(manifest:
     rows = [graph.name for graph in small if graph.step != "merge"]  # which a loop never runs
     assert 0 < len(rows) < len(graphs)
     assert run.part("activations") == max(graphs[name]["activations_bytes"] for name in rows)
-    for name in ("condition", "query", "merge"):  # these are the first one's alone
+    for name in ("condition", "query"):  # these are the first one's alone
         plan = graphs[name]
         plan["activations_bytes"] = 10**8
     assert footprint(manifest, program=RUN) == run
     assert footprint(manifest, program=PYTHON).part("activations") == 10**8
+
+
+def test_a_merge_counts_by_itself_and_only_in_a_program(manifest: Manifest) -> None:
+    python, run = (footprint(manifest, program=program) for program in (PYTHON, RUN))
+    assert "merge" not in [part.name for part in run.parts]
+    plan = manifest.memory_plan["graphs"]["merge"]
+    session = SESSION_BYTES + BYTES_PER_GRAPH_BYTE * (manifest.path / "merge.onnx").stat().st_size
+    least = plan["io_bytes"] + plan["weights_bytes"]
+    beyond = plan["activations_bytes"] - python.part("activations")
+    assert python.part("merge") == least + session + max(beyond, 0)
+    native = footprint(manifest, "native", program=PYTHON)
+    assert native.part("merge") == plan["io_bytes"] + max(beyond, 0)
+    plan["activations_bytes"] = python.part("activations") + 1000
+    assert footprint(manifest, program=PYTHON).part("merge") == least + session + 1000
+    assert footprint(manifest, program=RUN) == run
+
+
+def test_a_bundle_without_a_merge_has_no_such_part(manifest: Manifest) -> None:
+    del manifest.graphs["merge"]
+    assert "merge" not in [part.name for part in footprint(manifest).parts]
 
 
 def test_several_processes_share_their_files(manifest: Manifest) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,12 +166,50 @@ def test_numbers_that_overflow_together_change_nothing(stream: Stream, other: Pa
     assert_unchanged(stream, before, N_OTHER)
 
 
+def test_the_graph_is_opened_by_the_first_merge(stream: Stream, other: Path) -> None:
+    backend: Any = stream._backend
+    before = stream.buffer_bytes
+    assert "merge" not in stream._steps and "merge" not in backend._sessions
+    stream.update(*points(stream, 20))
+    stream.merge(other, disjoint=True)
+    after, session = stream.buffer_bytes, backend._sessions["merge"]
+    state = sum(array.nbytes for array in stream.state().values())
+    assert state <= after - before <= 2 * state  # the other state, and one number a stream
+    for _ in range(4):  # from either side of the state
+        stream.update(*points(stream, 20))
+        stream.merge(other, disjoint=True)
+    assert stream.buffer_bytes == after and backend._sessions["merge"] is session
+
+
+@pytest.mark.parametrize("name", ["merge.onnx", "weights.bin"])
+def test_a_bundle_that_was_replaced_meanwhile_is_not_opened(
+    bundles: Path, tmp_path: Path, name: str
+) -> None:
+    copy = shutil.copytree(bundles / "tiny", tmp_path / "copy")
+    with Stream.open(copy) as stream:
+        stream.update(*points(stream, 20))
+        stream.save(tmp_path / "other.npz")
+        before = stream.state()
+        content = (copy / name).read_bytes()
+        (copy / name).unlink()  # the open stream has the old file mapped
+        with pytest.raises(BundleError, match=name):
+            stream.merge(tmp_path / "other.npz", disjoint=True)
+        (copy / name).write_bytes(content[:-1] + b"x")
+        with pytest.raises(BundleError, match=name):
+            stream.merge(tmp_path / "other.npz", disjoint=True)
+        assert_unchanged(stream, before, 20)
+        (copy / name).write_bytes(content)
+        stream.merge(tmp_path / "other.npz", disjoint=True)
+        assert stream.n_points == 40
+
+
 def test_a_step_that_fails_changes_nothing(stream: Stream, other: Path) -> None:
     def fail(sides: int) -> None:
         raise BackendError("injected")
 
     stream.update(*points(stream, 20))
     before = stream.state()
+    stream.run_step("merge")  # opens it
     stream._steps["merge"].run = fail  # type: ignore[method-assign]
     with pytest.raises(BackendError, match="injected"):
         stream.merge(other, disjoint=True)
@@ -195,6 +235,31 @@ def test_an_interrupt_at_any_line_of_a_merge_leaves_the_state_before_or_after(
     for _, was_interrupted in interruptions(prepare, lambda: stream.merge(other, disjoint=True)):
         ends.add((stream.n_points, was_interrupted))
         assert_unchanged(stream, states[stream.n_points], stream.n_points)
+    assert ends == {(20, True), (20 + N_OTHER, True), (20 + N_OTHER, False)}
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_an_interrupt_at_any_line_of_the_first_merge_leaves_it_to_the_next(
+    tiny_bundle: Path, other: Path
+) -> None:
+    streams: list[Stream] = []
+
+    def prepare() -> None:
+        for stream in streams:
+            stream.close()
+        streams[:] = [Stream.open(tiny_bundle)]
+        streams[0].update(*points(streams[0], 20))
+
+    ends = set()
+    for _, was_interrupted in interruptions(prepare, lambda: streams[0].merge(other, True)):
+        (stream,) = streams
+        ends.add((stream.n_points, was_interrupted))
+        if stream.n_points == 20:
+            stream.merge(other, disjoint=True)
+        assert stream.n_points == 20 + N_OTHER
+    streams[0].close()
     assert ends == {(20, True), (20 + N_OTHER, True), (20 + N_OTHER, False)}
 
 
