@@ -36,6 +36,7 @@ KINDS = {
     "sensor_threads": "threads that share one `Sensors`",
     "sensor_calls": "calls of `Sensors` with arguments of any type",
     "merge": "parts of a stream that are joined in any order and tree",
+    "provenance": "histories of states that state their rows, and merge",
     "environments": "odd places: limits, locales, names, pipes, streams",
 }
 

@@ -36,6 +36,7 @@ COUNTS = {
     "imports": 500,
     "signatures": 5000,
     "merge": 2000,
+    "provenance": 10_000,
     "environments": len(CASES),
 }
 """Cases of each kind. 250 files of rows are 1,000,000 rows, and so are 440 tables; 620 commands are

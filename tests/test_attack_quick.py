@@ -21,7 +21,10 @@ from attack.summary import BEGIN, END, page
 from edgefold.runtime import Stream
 from edgefold.runtime.bundle.manifest_file import load_manifest
 
-EVERYDAY = {"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9, "signatures": 40}
+EVERYDAY = {
+    **{"bundles": 60, "snapshots": 100, "exceptions": 20, "tables": 9, "signatures": 40},
+    "provenance": 40,
+}
 IN_TURNS = {
     "bundles": 200,
     "builds": 60,

@@ -15,7 +15,7 @@ import pytest
 
 from edgefold.export.native.generator import generate
 from edgefold.export.native.interface.snapshot_size import snapshot_bytes
-from edgefold.runtime import Stream, load_manifest
+from edgefold.runtime import Piece, Provenance, Stream, load_manifest
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.stream.snapshot import (
     MOST_POINTS,
@@ -117,6 +117,33 @@ def test_c_takes_what_the_runtime_saved(stream: CStream, tmp_path: Path) -> None
     assert wanted["loop"].tobytes().startswith(EXTRA["loop"].tobytes() + b"\0")
     for name in ("series.ring", "series.count"):
         np.testing.assert_array_equal(wanted[name], EXTRA[name])
+
+
+@pytest.mark.one_case
+def test_c_skips_the_rows_that_a_snapshot_states_and_saves_none(
+    stream: CStream, tmp_path: Path
+) -> None:
+    """Points of a state that C has saved are of unknown rows: they may be others' too."""
+    path = tmp_path / "python.npz"
+    with Stream.open(stream.manifest.path, "onnxruntime", source="roof") as other:
+        path.write_bytes(saved(stream))
+        other.restore(path)
+        n_points = other.n_points
+        row = np.zeros((other.manifest.n_streams, 1, other.manifest.n_inputs))
+        y = np.zeros((other.manifest.n_streams, 1, other.manifest.n_outputs))
+        if other.manifest.n_streams == 1:
+            row, y = row[0], y[0]
+        if other.manifest.is_filter:
+            other.step(row)
+        else:
+            other.update(row, y)
+        other.save(path)
+        assert other.provenance.pieces == (Piece("roof", 0, 1, 1),)
+        assert stream.load(path.read_bytes()) == "OK"
+        require_same_state(stream, other)
+        path.write_bytes(saved(stream))
+        other.restore(path)
+        assert other.n_points == n_points + 1 and other.provenance == Provenance()
 
 
 @pytest.mark.one_case
