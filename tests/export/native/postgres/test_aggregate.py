@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.main import main
 from edgefold.export.native.generator import generate
 from edgefold.export.native.postgres.extension import extension_files
 from edgefold.export.native.toolchain.compilers import compile_program
@@ -22,7 +24,7 @@ from edgefold.runtime.errors import ValueRefusedError
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
 from edgefold.runtime.stream.snapshot import read_snapshot
 from tests.export.native.packages.library_tools import write
-from tests.native_builds import Native, compiler_or_skip
+from tests.native_builds import QUICK, Native, build, compiler_or_skip
 from tests.postgres_server import (
     PostgresServer,
     SqlError,
@@ -126,7 +128,7 @@ def equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
 
 @pytest.mark.parametrize("n", [1, 4, 5, CHUNK, CHUNK + 4, CHUNK + 5, 1000, N_ROWS])
 @pytest.mark.parametrize("name", ["cmanp", "scaled"])
-def test_rows_in_order_give_the_very_snapshot_of_a_stream(
+def test_rows_in_order_give_the_very_state_of_a_stream(
     name: str, n: int, learned: Learned, tmp_path: Path
 ) -> None:
     snapshot = learned.server.state(f"SELECT {name}(x, y) FROM {ORDERED.format(n=n)}")
@@ -410,6 +412,12 @@ def test_a_stream_and_a_board_resume_a_state(learned: Learned, tmp_path: Path) -
     done = subprocess.run([program, state], input=rows, capture_output=True, text=True, check=True)
     found = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
     assert found == expected
+    (tmp_path / "rows.csv").write_text("x1,y1\n" + rows.replace(" ", ","))
+    loop = ["run", str(bundle), "--snapshot", str(state), "--output", str(tmp_path / "out.csv")]
+    assert main([*loop, "--input", str(tmp_path / "rows.csv")]) == ExitCode.DONE
+    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    means = [float(line.split(",")[3]) for line in lines]  # of onnxruntime, perhaps
+    np.testing.assert_allclose(means, [row[1] for row in expected], rtol=0, atol=1e-5)
 
 
 def test_an_extension_is_dropped_and_made_again(learned: Learned) -> None:
@@ -443,3 +451,18 @@ def test_the_page_on_postgres_works_line_by_line(learned: Learned, tmp_path: Pat
         "SELECT cmanp_points(state) FROM states ORDER BY site;"
     )
     assert found == "1\n802"
+
+
+@pytest.mark.long
+def test_same_bits_come_from_other_flags(learned: Learned, tmp_path: Path) -> None:
+    same, bundle = "-DEDGEFOLD_SAME_BITS", learned.bundles["cmanp"]
+    files = extension_files(load_manifest(bundle), generate(bundle, "same"))
+    source = write(files, tmp_path / "same")
+    make_extension(source, learned.server.folder, f"PROCESSOR={same}")
+    learned.server.sql("CREATE EXTENSION same")
+    engine = build(bundle, tmp_path / "native", compiler_or_skip(flags=(*QUICK, same)))
+    with Stream.open(bundle, "native", engine=engine) as stream:
+        stream.condition(learned.x[:1000], learned.y[:1000])
+        expected = {**stream.state(), "n_points": np.array(1000)}
+    snapshot = learned.server.state(f"SELECT same(x, y) FROM {ORDERED.format(n=1000)}")
+    assert equal(learned.state_of(snapshot, tmp_path), expected)
