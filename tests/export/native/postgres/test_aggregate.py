@@ -453,6 +453,31 @@ def test_the_page_on_postgres_works_line_by_line(learned: Learned, tmp_path: Pat
     assert found == "1\n802"
 
 
+def test_the_readme_of_an_extension_works_line_by_line(learned: Learned) -> None:
+    bundle = learned.bundles["scaled"]
+    readme = extension_files(load_manifest(bundle), generate(bundle, "scaled"))["README.md"]
+    blocks = re.findall(r"(?:^    .*\n)+", readme, re.MULTILINE)
+    sql = [block for block in blocks if re.match(r"    (CREATE|UPDATE|SELECT) ", block)]
+    rows = (
+        "INSERT INTO readings SELECT site, now(), i, sin(i) "
+        "FROM (VALUES ('north'), ('south')) AS sites (site), generate_series(1, 20) AS i;"
+    )
+    table, learning = sql[0].splitlines()
+    found = learned.server.sql(
+        "\n".join(
+            [
+                "CREATE SCHEMA readme; SET search_path = readme, public;",
+                table,
+                rows,
+                learning,
+                *sql[1:],
+            ]
+        )
+    ).splitlines()
+    assert len(sql) == 3 and found[0] == "80"  # the rows are of today, and were learned twice
+    assert [line.split("|")[0] for line in found[1:]] == ["north", "south"]
+
+
 @pytest.mark.long
 def test_same_bits_come_from_other_flags(learned: Learned, tmp_path: Path) -> None:
     same, bundle = "-DEDGEFOLD_SAME_BITS", learned.bundles["cmanp"]
