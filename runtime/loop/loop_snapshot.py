@@ -125,8 +125,8 @@ class LoopSnapshot:
     def restore(self, name: str) -> LoopRecord | None:
         """Restore the stream and the sensors, and return the record that was kept with them.
 
-        None is returned for the snapshot of a program, of compiled C or of PostgreSQL, which holds no
-        record: only the stream's state is restored.
+        For the snapshot of a program, of compiled C or of PostgreSQL, which has no record, this is
+        None: only the stream's state is restored.
 
         Args:
             name: The input's name, for messages.
