@@ -56,10 +56,11 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def _replacing(path: Path, mode: int | None) -> Iterator[tuple[str, int]]:
+def _replacing(path: Path, mode: int | None, durable: bool = True) -> Iterator[tuple[str, int]]:
     """Do what `replacing` does; yield the temporary path and the number of its open file."""
     place = os.path.realpath(path)
-    _remove_leftovers(place)
+    if durable:
+        _remove_leftovers(place)
     if mode is None:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(os.stat(place).st_mode) & 0o777
@@ -77,9 +78,11 @@ def _replacing(path: Path, mode: int | None) -> Iterator[tuple[str, int]]:
             if mode is not None:
                 _set_mode(handle, mode)
             yield beside, handle
-            os.fsync(handle)
+            if durable:
+                os.fsync(handle)
             os.replace(beside, place)
-            sync(os.path.dirname(place))
+            if durable:
+                sync(os.path.dirname(place))
     except BaseException:
         with suppress(OSError):  # of a broken disk; the first error is the one to report
             if handle >= 0:
@@ -142,9 +145,20 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomic(path: Path, data: bytes | memoryview, *, mode: int | None = None) -> None:
-    """Replace a file's content by `data`; see `replacing` for the arguments and errors."""
-    with _replacing(path, mode) as (_, handle), open(handle, "wb", closefd=False) as file:
+def write_atomic(
+    path: Path, data: bytes | memoryview, *, mode: int | None = None, durable: bool = True
+) -> None:
+    """Replace a file's content by `data`; see `replacing` for the other arguments and errors.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        mode: The file's permissions.
+        durable: Whether the file is forced to the disk, and what killed processes left beside it is
+            removed. Of many files both take far longer than the writing.
+    """
+    writing = _replacing(path, mode, durable)
+    with writing as (_, handle), open(handle, "wb", closefd=False) as file:
         file.write(data)
 
 

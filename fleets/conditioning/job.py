@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -232,6 +233,7 @@ class ConditioningJob:
                 file = names[key] if facts.n_points else ""
                 writer.writerow([*map(text_of, key), file, facts.n_points, facts.n_left_out])
             counts = groups.counts
+        os.sync()  # once for all snapshots: each by itself would take most of the time
         write_atomic(folder / TABLE, table.getvalue().encode())
         write_atomic(place, json.dumps(counts).encode())
 
@@ -239,7 +241,7 @@ class ConditioningJob:
         self._stream.put(groups.load(facts), 0)
         for piece in groups.provenance(facts).pieces:
             self._stream.learned(piece)
-        self._stream.save(path)
+        self._stream.save(path, durable=False)
 
     @contextmanager
     def _named(self, key: GroupKey) -> Iterator[None]:

@@ -77,6 +77,7 @@ def write_snapshot(
     state: Mapping[str, Array],
     extra: Mapping[str, Array],
     not_finite: Collection[str] = (),
+    durable: bool = True,
 ) -> None:
     """Write a snapshot file as a whole, in place of an older one.
 
@@ -86,6 +87,7 @@ def write_snapshot(
         state: The tensors of the state, by name.
         extra: The caller's own arrays, by name.
         not_finite: The names of tensors that may hold infinity and NaN.
+        durable: Whether the file is forced to the disk.
 
     Raises:
         SnapshotError: The file system refused, or the snapshot could not be read again; the old
@@ -113,7 +115,7 @@ def write_snapshot(
     write_npz(packed, {"record": np.frombuffer(text.encode(), np.uint8), **arrays})
     _require_file(path)
     try:
-        write_atomic(path, packed.getbuffer())
+        write_atomic(path, packed.getbuffer(), durable=durable)
     except OSError as error:
         where = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

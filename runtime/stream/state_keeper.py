@@ -104,7 +104,9 @@ class StateKeeper(OneCaller):
         state.at = at._replace(rows=(), origin=Origin(stated, at.n_taken))
 
     @one_call
-    def save(self, path: str | Path, extra: Mapping[str, Array] | None = None) -> None:
+    def save(
+        self, path: str | Path, extra: Mapping[str, Array] | None = None, durable: bool = True
+    ) -> None:
         """Learn waiting points and write a snapshot of the state to a file, atomically.
 
         Args:
@@ -112,6 +114,9 @@ class StateKeeper(OneCaller):
                 disk.
             extra: The caller's own arrays by name, which are saved in the same file and returned by
                 `restore`; a name that begins with "edgefold." is reserved.
+            durable: Whether the file is forced to the disk, which takes milliseconds. Without it a
+                power cut soon after may lose the file: it suits whoever writes thousands of files,
+                can write them again, and calls `os.sync` at the end.
 
         Raises:
             SnapshotError: The file system refused, the state is not finite, or `extra` is larger
@@ -126,7 +131,7 @@ class StateKeeper(OneCaller):
         record = SnapshotRecord(self.manifest.bundle_hash, state.n_points, state.n_recent)
         if state.stated.pieces:
             extra[PROVENANCE] = as_array([state.stated.to_form()])
-        write_snapshot(path_of(path), record, state.tensors, extra, self._state.not_finite)
+        write_snapshot(path_of(path), record, state.tensors, extra, self._state.not_finite, durable)
 
     @one_call
     def restore(self, path: str | Path) -> dict[str, Array]:

@@ -202,3 +202,18 @@ def test_a_stop_signal_is_noted_and_a_second_ctrl_c_interrupts(number: signal.Si
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_file_that_need_not_be_durable_costs_no_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    path = tmp_path / "a"
+    write_atomic(path, b"new", durable=False)
+    assert path.read_bytes() == b"new" and [*tmp_path.iterdir()] == [path]
+    with pytest.raises(OSError):
+        write_atomic(path, b"newer")
+    assert path.read_bytes() == b"new"
