@@ -12,126 +12,47 @@ interpreter's lock held, one at a time in a process.
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from edgefold.runtime.arrays import Array, FloatArray, aligned_full
-from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BackendError, DataError
 from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_fields import Clock
-from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.clock.notes import RowNews, notes_of, refusal_text
 from edgefold.runtime.sensors.clock.seasons import Season
+from edgefold.runtime.sensors.compiled_functions import (
+    N_FACTS,
+    N_SCORES,
+    Facts,
+    SensorFunctions,
+)
 from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import Path
 from edgefold.runtime.sensors.named_sensors import FULL, FeedView, NamedSensors
+from edgefold.runtime.sensors.scored_rows import (
+    AheadRows,
+    BoolArray,
+    RowShape,
+    ScoredRows,
+    Times,
+    one_by_one,
+)
 from edgefold.runtime.sensors.shipped_bundle import word_of
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, seconds_of
-from edgefold.runtime.sensors.timed_engine import KINDS, TimedEngine
+from edgefold.runtime.sensors.timed_engine import KINDS
 from edgefold.runtime.stream.named_states import MOST_SENSORS
 from edgefold.runtime.stream.snapshot import STREAMS
 from edgefold.runtime.stream.state_slots import POINTS
 from edgefold.runtime.stream.stream import Stream
 
-PREFIX = "edgefold_native_sensor_"
 DISTANCE = 1
 """The place of `Facts.distance`, the only number that a refused row writes."""
 FAILED = -1
 """The answer of a push whose step failed."""
-OTHER = "the library has other numbers of a sensor"
-ADDRESS, NUMBER, SIZE, INT = ctypes.c_void_p, ctypes.c_double, ctypes.c_size_t, ctypes.c_int
-TEXT = ctypes.c_char_p
-
-
-class Facts(NamedTuple):
-    """Holds the first numbers of a sensor, as `c/sensor_library.c` writes them.
-
-    Attributes:
-        n_points: The number of slots that the model has learned.
-        distance: How far the row refused last was from the newest one.
-        newest_time, shown_pace, is_irregular: As `FeedView` has them.
-        leap, n_gap, pace, pace_before, season_news: As `RowNews` has them; words by their numbers.
-        season, season_name: The season's length and the number of its name.
-        is_known: Whether later slots have forecasts.
-    """
-
-    n_points: float
-    distance: float
-    newest_time: float
-    shown_pace: float
-    pace: float
-    is_irregular: float
-    leap: float
-    n_gap: float
-    pace_before: float
-    season: float
-    season_name: float
-    season_news: float
-    is_known: float
-
-
-N_FACTS, N_SCORES = len(Facts._fields), 9
-
-
-class _Functions:
-    """Holds the functions of a library for sensors.
-
-    Args:
-        library: A loaded library.
-        manifest: The manifest of its bundle.
-        prediction: The bundle's prediction kind.
-
-    Raises:
-        AttributeError, ValueError: The library has no such functions.
-        LookupError: They are those of another version, with other numbers or arrays.
-    """
-
-    def __init__(self, library: ctypes.CDLL, manifest: Manifest, prediction: SensorForecast):
-        def function(name: str, result: Any, *arguments: Any) -> Any:
-            # PYFUNCTYPE keeps the interpreter's lock.
-            return ctypes.PYFUNCTYPE(result, *arguments)((PREFIX + name, library))
-
-        def size(name: str) -> int:
-            return SIZE.in_dll(library, PREFIX + name).value
-
-        self.n_ahead, self.n_forecast = len(prediction.horizons) + 1, 1 + len(prediction.levels)
-        self.n_numbers = N_FACTS + self.n_forecast + N_SCORES + self.n_ahead * self.n_forecast
-        if size("numbers") != self.n_numbers:
-            raise LookupError(OTHER)
-        self.n_bytes = size("bytes")
-        self.start = function("start", None, ADDRESS, NUMBER)
-        self.push = function("push", INT, ADDRESS, NUMBER, NUMBER, INT, ADDRESS)
-        self.tell = function("tell", None, ADDRESS, ADDRESS)
-        self.path = function("path", INT, ADDRESS, SIZE, ADDRESS, ADDRESS)
-        self.save = function("save", SIZE, ADDRESS, ADDRESS, ADDRESS)
-        self.load = function("load", None, ADDRESS, ADDRESS, ADDRESS)
-        self.words: Any = _texts(function("name", TEXT, INT), 1)
-        fresh = CompiledSensor(self, RATE)
-        own = {f"state.{tensor.name}": (tensor.dtype, tensor.shape) for tensor in manifest.state}
-        kept = TimedEngine(prediction, RATE, "", {}).arrays()
-        forms = {**own, **{name: (array.dtype, array.shape) for name, array in kept.items()}}
-        names = _texts(partial(function("array", TEXT, ADDRESS, INT), fresh.address), 0)
-        keys = [f"state.{name}" for name in names[: len(own)]] + names[len(own) :]
-        # Numpy's type of all arrays of a sensor, as `save` writes them.
-        self.layout = np.dtype([(key, *forms[key]) for key in keys])
-        counts = np.zeros(2, np.int64)
-        if self.save(fresh.address, None, counts.ctypes.data) != self.layout.itemsize:
-            raise LookupError(OTHER)
-
-
-def _texts(text_of: Callable[[int], bytes], first: int) -> list[str]:
-    """Return the texts of all numbers from `first` on, up to an empty one; those before are ""."""
-    texts = [""] * first
-    while text := text_of(len(texts)):
-        texts.append(text.decode())
-    return texts
 
 
 def _clock_of(kind: Kind | None) -> Clock:
@@ -150,7 +71,7 @@ class CompiledSensor:
         numbers: The numbers of the sensor after its newest row; they never change in place.
     """
 
-    def __init__(self, functions: _Functions, rate: float):
+    def __init__(self, functions: SensorFunctions, rate: float):
         self._functions = functions
         self._memory = aligned_full((functions.n_bytes,), "uint8", 0)
         self.address = self._memory.ctypes.data
@@ -256,19 +177,17 @@ class CompiledSensor:
 
 
 class _Pushed(NamedTuple):
-    """Notes a row that is about to be pushed.
+    """Notes rows of a sensor that are about to be pushed.
 
     Attributes:
         name: The sensor's name.
         sensor: The sensor.
         kind: The kind of its times.
-        n_rows: The number of its rows with this one.
     """
 
     name: str
     sensor: CompiledSensor
     kind: Kind
-    n_rows: int
 
 
 class CompiledSensors:
@@ -288,7 +207,7 @@ class CompiledSensors:
     rules = "C"
 
     def __init__(
-        self, stream: Stream, prediction: SensorForecast, rate: float, functions: _Functions
+        self, stream: Stream, prediction: SensorForecast, rate: float, functions: SensorFunctions
     ):
         self._stream, self._prediction, self._rate = stream, prediction, rate
         self._functions = functions
@@ -297,6 +216,10 @@ class CompiledSensors:
         self._pushed: _Pushed | None = None
         self._numbers = np.zeros(functions.n_numbers)  # of the newest push
         self._place = self._numbers.ctypes.data
+        self._n_rows = np.zeros(1, np.int64)  # of the sensor that was pushed last, with these rows
+        self._shape = RowShape(
+            functions.n_forecast - 1, functions.n_ahead, cast(list[str], functions.words)
+        )
 
     @classmethod
     def of(cls, stream: Stream, prediction: SensorForecast, rate: float) -> CompiledSensors:
@@ -309,7 +232,7 @@ class CompiledSensors:
         if library is None:
             raise BackendError("the backend runs no library of compiled C.")
         try:
-            functions = _Functions(library, stream.manifest, prediction)
+            functions = SensorFunctions(library, stream.manifest, prediction)
         except (AttributeError, ValueError, LookupError) as error:
             raise BackendError(
                 f"the library has no rules of this version ({error}); run `edgefold build "
@@ -338,7 +261,8 @@ class CompiledSensors:
         seconds = seconds_of(time, kind, sensor.n_rows)
         self._numbers[0] = 0.0  # a row that is learned counts at least one slot
         if not is_beyond:
-            self._pushed = _Pushed(name, sensor, kind, sensor.n_rows + 1)
+            self._n_rows[0] = sensor.n_rows + 1
+            self._pushed = _Pushed(name, sensor, kind)
         try:
             refusal = self._functions.push(
                 sensor.address, seconds, value, kind == "dates", self._place
@@ -348,19 +272,82 @@ class CompiledSensors:
         if refusal == FAILED:
             self._raise_failure(time, value, name, dated)
         if refusal:
-            distance = self._numbers[DISTANCE].item()
-            word = self._functions.words[refusal]
-            raise DataError(refusal_text(word, seconds, value, distance, _clock_of(kind)))
+            raise self._refusal(refusal, seconds, value, self._numbers[DISTANCE].item(), kind)
         if is_beyond:
             raise DataError(FULL.format(n=MOST_SENSORS))
         return sensor.row(seconds, value)
+
+    def _refusal(
+        self, refusal: int, time: float, value: float, distance: float, kind: Kind
+    ) -> DataError:
+        """Return the error that says why a row is refused."""
+        word = self._functions.words[refusal]
+        return DataError(refusal_text(word, time, value, distance, _clock_of(kind)))
+
+    def take_rows(
+        self, times: Times, values: FloatArray, name: str, dated: bool | None, with_ahead: bool
+    ) -> ScoredRows:
+        """Score and learn some rows in one call of C; the arguments are as for `step_rows`.
+
+        Rows go one by one where the library has no such function, before a sensor's first row,
+        and for times of another kind than before or that are no numbers.
+        """
+        self._settle()
+        sensor, functions = self._sensors.get(name), self._functions
+        if (
+            functions.push_rows is None
+            or sensor is None
+            or sensor.kind is None
+            or isinstance(times, list)
+            or (times is None) != (sensor.kind == "rows")
+        ):
+            return one_by_one(self, self._shape, times, values, name, dated, with_ahead)
+        kind, n = sensor.kind, len(values)
+        values = np.ascontiguousarray(values, np.float64)
+        given = None if times is None else np.ascontiguousarray(times, np.float64)
+        answers, numbers = np.zeros(n, np.intc), np.full((n, self._shape.n_numbers), math.nan)
+        n_ahead = functions.n_ahead * functions.n_forecast
+        ahead = np.full((n, 2 + n_ahead), math.nan) if with_ahead else None
+        self._numbers[0], self._n_rows[0] = 0.0, sensor.n_rows
+        first = sensor.n_rows
+        self._pushed = _Pushed(name, sensor, kind)
+        try:
+            n_done = functions.push_rows(
+                *(sensor.address, n, None if given is None else given.ctypes.data),
+                *(values.ctypes.data, kind == "dates", self._n_rows.ctypes.data, self._place),
+                *(answers.ctypes.data, numbers.ctypes.data),
+                None if ahead is None else ahead.ctypes.data,
+            )
+        finally:
+            self._settle()
+        taken = answers == 0
+        seconds = (first + np.cumsum(taken) - taken).astype(float) if given is None else given
+        if n_done < n:
+            time = None if given is None else seconds[n_done].item()
+            self._raise_failure(time, values[n_done].item(), name, dated)
+        refused = dict[int, DataError]()
+        for at in np.flatnonzero(answers).tolist():
+            row = seconds[at].item(), values[at].item(), numbers[at, 0].item()
+            refused[at] = self._refusal(answers[at].item(), *row, kind)
+            numbers[at] = math.nan
+        found = None if ahead is None else self._ahead_of(ahead, taken)
+        return ScoredRows(seconds, values, numbers, self._shape.words, refused, found)
+
+    def _ahead_of(self, numbers: FloatArray, taken: BoolArray) -> AheadRows:
+        """Return the forecasts of later slots that C wrote for n rows, (n, 2 + forecasts)."""
+        functions = self._functions
+        is_known = taken & (numbers[:, 1] == 1.0)
+        ahead = numbers[:, 2:].reshape(len(numbers), functions.n_ahead, functions.n_forecast)
+        ahead[~is_known] = math.nan
+        n_points = np.where(taken, numbers[:, 0], 0).astype(np.int64)
+        return AheadRows(n_points, is_known, ahead[:, :, 0], ahead[:, :, 1:])
 
     def _settle(self) -> None:
         """End what an interrupted push has begun; a second call changes nothing."""
         pushed = self._pushed
         if pushed is not None and self._numbers[0]:
             sensor = pushed.sensor
-            sensor.kind, sensor.n_rows = pushed.kind, pushed.n_rows
+            sensor.kind, sensor.n_rows = pushed.kind, self._n_rows.item()
             sensor.numbers = self._numbers.copy()
             self._sensors[pushed.name] = sensor
             self._present = pushed.name

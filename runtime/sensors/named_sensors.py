@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from edgefold.runtime.arrays import Array, FloatArray
 from edgefold.runtime.predictions import SensorForecast
+from edgefold.runtime.sensors.alarms.verdict import Event
 from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import Path
+from edgefold.runtime.sensors.scored_rows import RowShape, ScoredRows, Times, one_by_one
 from edgefold.runtime.sensors.timed_engine import TimedEngine
 from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.stream import Stream
@@ -87,6 +89,14 @@ class NamedSensors:
         if engine is None:
             engine = TimedEngine(self._prediction, self._rate, name, self.engines)
         return engine.take(self._states, time, value, dated)
+
+    def take_rows(
+        self, times: Times, values: FloatArray, name: str, dated: bool | None, with_ahead: bool
+    ) -> ScoredRows:
+        """Score and learn some rows; the arguments are those of `Sensors.step_rows`."""
+        kind = self._prediction
+        shape = RowShape(len(kind.levels), len(kind.horizons) + 1, list(get_args(Event)))
+        return one_by_one(self, shape, times, values, name, dated, with_ahead)
 
     def feed(self, name: str) -> FeedView:
         """Return a sensor's clock and season."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.arrays import Array
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.errors import BackendError, DataError, SnapshotError, ValueRefusedError
 from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
@@ -39,8 +39,9 @@ from edgefold.runtime.sensors.forecasts import (
     require_sensors,
 )
 from edgefold.runtime.sensors.named_sensors import FeedView, NamedSensors
-from edgefold.runtime.sensors.pandas_tables import Progress, run_table, score_table
+from edgefold.runtime.sensors.scored_rows import ScoredRows, joined, row_blocks
 from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+from edgefold.runtime.sensors.tables.table_runs import Progress, run_table, score_table
 from edgefold.runtime.sensors.time_parsing import number_of
 from edgefold.runtime.stream.call_guard import OneCaller, one_call
 from edgefold.runtime.stream.snapshot import path_of, read_snapshot
@@ -281,38 +282,84 @@ class Sensors(OneCaller):
         """Return the mean forecasts of the next `horizon` rows, as river's forecasters do."""
         return [float(mean) for mean in self.path(horizon, sensor).mean]
 
-    # Tables of pandas ----------------------------------------------------------------------------
+    # Many rows -----------------------------------------------------------------------------------
+
+    @one_call
+    def step_rows(
+        self,
+        times: Any,
+        values: Any,
+        sensor: str = "",
+        dated: bool | None = None,
+        with_ahead: bool = False,
+    ) -> ScoredRows:
+        """Take many rows of one sensor, as `step` takes each of them; compiled C takes less time.
+
+        Args:
+            times: An array of numbers (N,), seconds since 1970 if they are dates; a list of times
+                of any kind that `step` takes; or None.
+            values: The measured values, (N,) with N >= 1; NaN where one is missing.
+            sensor: The sensor's name, if there are several.
+            dated: Whether times that are numbers are dates; as for `step`.
+            with_ahead: Whether the result has the forecasts of later slots that were made after
+                each row.
+
+        Returns:
+            The rows as columns. A row that `step` would refuse is in `refused` with its DataError;
+            it changed nothing, and the rows after it were taken.
+
+        Raises:
+            DataError: There are no values, or as many times as other values; nothing changed.
+            BackendError, StepRefusedError: A step failed; the rows before it are learned.
+            BusyError: Another call is running; nothing changed.
+        """
+        _require_text(sensor)
+        values = np.asarray(values, np.float64)
+        if times is not None and not isinstance(times, list):
+            times = np.asarray(times, np.float64)
+        if (
+            values.ndim != 1
+            or not len(values)
+            or len(values if times is None else times) != len(values)
+        ):
+            raise DataError(
+                f"step_rows() got values of shape {values.shape} and "
+                f"{'no' if times is None else len(times)} times; give one time for each of at "
+                "least one value, or None."
+            )
+        return joined([*row_blocks(self._all, times, values, sensor, dated, with_ahead)])
 
     @one_call
     def run(self, data: Any, progress: Progress | None = None) -> Any:
-        """Take a Series or a DataFrame of pandas, and return the forecast of each row.
+        """Take a table of pandas, polars or Arrow, and return the forecast of each row.
 
         Args:
-            data: The table. Its times are an index of dates or numbers, else the first column of
-                dates; without both, rows come evenly. Each column of numbers is a sensor of that
-                name; a Series is the sensor without a name. The rows of one column come before
-                those of the next.
+            data: A Series or DataFrame of pandas or polars, or a Table or column of pyarrow. Its
+                times are pandas' index of dates or numbers, else the first column of dates; without
+                both, rows come evenly. Each column of numbers is a sensor of that name; a Series is
+                the sensor without a name. The rows of one column come before those of the next.
             progress: Function that is called with the numbers of rows that are done and of all
                 rows. None writes a line on standard error where that is a terminal.
 
         Returns:
-            For a Series, a DataFrame with the same index and the columns value, mean, q05 to q95,
-            log_density, p_value, alarm and event. For a DataFrame, a longer one with the columns
-            series and time before these: all rows of the first sensor, then those of the next. A
-            number that does not exist is NaN: the first rows have no forecast, and rows without a
-            forecast or a value have neither log_density nor p_value. A row that was refused has the
-            event `refused`, and a warning says how many there are and why the first one was.
+            A table of the same library. For a Series, a DataFrame (of pandas with the same index)
+            with the columns value, mean, q05 to q95, log_density, p_value, alarm and event. For a
+            DataFrame, a longer one with the columns series and time before these: all rows of the
+            first sensor, then those of the next. Times keep their type and zone. A number that does
+            not exist is NaN in pandas and null elsewhere: the first rows have no forecast, and rows
+            without a forecast or a value have neither log_density nor p_value. A row that was
+            refused has the event `refused`, and a warning says how many there are and why the first
+            one was.
 
         Raises:
-            DataError: The data is not a table of pandas, has no column of numbers, or goes from new
-                to old.
+            DataError: The data is no such table, has no column of numbers, or goes from new to old.
             BackendError, StepRefusedError: A step failed; the rows before it are learned.
         """
-        return run_table(self._take, data, progress)
+        return run_table(self._all, data, progress)
 
     @one_call
     def backtest(self, data: Any, skip: int = 0, progress: Progress | None = None) -> Any:
-        """Take a table of pandas as `run` does, and return how good the forecasts were.
+        """Take a table as `run` does, and return how good the forecasts were.
 
         Each forecast was made before its row came. The rows are learned.
 
@@ -322,9 +369,11 @@ class Sensors(OneCaller):
             progress: As for `run`.
 
         Returns:
-            A DataFrame with a row for each sensor and horizon (`horizons` and "season" ahead)
-            and the columns series, horizon, n, mae, persistence, ratio, coverage_90 and crps; see
-            `edgefold.runtime.sensors.backtest.BacktestScore`. A Series gives no column series.
+            A table of the same library with a row for each sensor and horizon (`horizons` and
+            "season" ahead; as texts in polars and Arrow) and the columns series, horizon, n, mae,
+            persistence, ratio, coverage_90 and crps; see
+            `edgefold.runtime.sensors.tables.backtest.BacktestScore`. A Series gives no column
+            series. A warning says how many rows were refused.
 
         Raises:
             DataError: As for `run`.
@@ -335,11 +384,7 @@ class Sensors(OneCaller):
             raise ValueRefusedError(
                 f"skip is {skip!r:.40}; give a whole number of rows, 0 or more."
             )
-
-        def ahead(name: str) -> tuple[int, tuple[FloatArray, FloatArray] | None]:
-            return self._all.n_points(name), self._all.known(name)
-
-        return score_table(self._take, ahead, self.horizons, data, skip, progress)
+        return score_table(self._all, self.horizons, data, skip, progress)
 
     # Several sensors, and files ------------------------------------------------------------------
 

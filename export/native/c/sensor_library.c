@@ -18,6 +18,9 @@ const char *edgefold_native_sensor_name(int word);
 void edgefold_native_sensor_tell(struct ${stream}_sensor *sensor, double *numbers);
 int edgefold_native_sensor_push(
     struct ${stream}_sensor *sensor, double time, double value, int dated, double *numbers);
+size_t edgefold_native_sensor_push_rows(
+    struct ${stream}_sensor *sensor, size_t n, const double *times, const double *values, int dated,
+    int64_t *n_taken, double *numbers, int *answers, double *rows, double *ahead);
 int edgefold_native_sensor_path(
     struct ${stream}_sensor *sensor, size_t n, double *means, double *quantiles);
 const char *edgefold_native_sensor_array(struct ${stream}_sensor *sensor, int at);
@@ -113,6 +116,39 @@ int edgefold_native_sensor_push(
     memcpy(to, others, sizeof others);
     edgefold_native_sensor_tell(sensor, numbers);
     return 0;
+}
+
+/* Pushes n rows, each as `push` does, and returns how many; fewer only if a step failed.
+ *
+ * times     NULL if the rows have no times: a row's time is the number of rows taken before it
+ * n_taken   is the number of rows of the sensor that were taken, before and after
+ * numbers   those of the newest row that was taken
+ * answers   (n) what `push` returned
+ * rows      (n, N_ROW) the numbers of each row alone; of a refused one only the distance of times
+ * ahead     (n, 2 + forecasts ahead) after each row: the number of slots learned, whether later
+ *           slots have forecasts, and these; NULL if nobody asks */
+size_t edgefold_native_sensor_push_rows(
+    struct ${stream}_sensor *sensor, size_t n, const double *times, const double *values, int dated,
+    int64_t *n_taken, double *numbers, int *answers, double *rows, double *ahead)
+{
+    const size_t n_ahead = edgefold_native_sensor_numbers - N_FACTS - N_ROW;
+    for (size_t i = 0; i < n; i++, rows += N_ROW) {
+        const double time = times ? times[i] : (double)*n_taken;
+        answers[i] = edgefold_native_sensor_push(sensor, time, values[i], dated, numbers);
+        if (answers[i] < 0) return i;
+        if (answers[i]) {
+            rows[0] = numbers[1];
+            continue;
+        }
+        ++*n_taken;
+        memcpy(rows, numbers + N_FACTS, N_ROW * sizeof *rows);
+        if (!ahead) continue;
+        double *own = ahead + i * (2 + n_ahead);
+        own[0] = numbers[0];
+        own[1] = numbers[N_FACTS - 1];
+        memcpy(own + 2, numbers + N_FACTS + N_ROW, n_ahead * sizeof *own);
+    }
+    return n;
 }
 
 /* Lists the arrays of a snapshot: the state's by name on the sides that are given, and the rules'. */

@@ -15,7 +15,7 @@ from edgefold.runtime import DataError, Sensors
 from edgefold.runtime.errors import ValueRefusedError
 from edgefold.runtime.predictions.sensor_forecast import SENSOR_LEVELS
 from edgefold.runtime.sensors.forecasts import BAND, Horizon
-from edgefold.runtime.sensors.pandas_tables import TerminalProgress
+from edgefold.runtime.sensors.tables.table_runs import TerminalProgress
 from tests.runtime.sensors.test_sensors_api import START, run, signal
 
 pytestmark = pytest.mark.usefixtures("compiled_sensors")

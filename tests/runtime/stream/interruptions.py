@@ -36,6 +36,7 @@ MODULES = (
         "stream.provenance",
     ),
     *("sensors.named_sensors", "sensors.compiled_sensors", "sensors.timed_engine"),
+    "sensors.scored_rows",
     *("sensors.sensors", "sensors.engine", "sensors.slots_ahead", "sensors.score_counts"),
     *("sensors.sensor_scores", "sensors.joined_path", "sensors.clock.season_search"),
     *("sensors.forecasts", "sensors.time_parsing", "sensors.clock.row_clock", "kept_arrays"),
