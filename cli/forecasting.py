@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from edgefold.cli.covariate_rows import CovariateRows, RowsAfter
-from edgefold.cli.incidents import NAMES, TIMES_BYTES, Incident, Incidents
 from edgefold.cli.overview import Overview
 from edgefold.cli.text.sensors import event_text
 from edgefold.runtime.errors import DataError, MemoryLimitError, ValueRefusedError
@@ -29,6 +28,7 @@ from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import write_fields
 from edgefold.runtime.rows.csv_reader import BadRow
 from edgefold.runtime.rows.sensor_columns import SensorsRow
+from edgefold.runtime.sensors.alarms.incidents import NAMES, TIMES_BYTES, Incident, Incidents
 from edgefold.runtime.sensors.forecasts import (
     BAND,
     ROW_NAMES,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.lakes.forecast_lake import add_lake_arguments, is_lake, require_table, run_lake
 from edgefold.cli.options.bundle_options import (
     add_backend_argument,
     add_engine_arguments,
@@ -42,6 +43,7 @@ EXAMPLES = (
     "edgefold forecast house.csv --columns roof,cellar --false-alarms 1e-3",
     "edgefold forecast house.csv --ahead --out results.csv",
     "edgefold forecast house.csv --columns living_room --with heater,outdoor",
+    "edgefold forecast 'lake/**/*.parquet' --by sensor --out results/",
 )
 
 PROGRESS_S, LOGGED_S = 0.2, 30.0
@@ -52,13 +54,20 @@ FAN_SLOTS, MOST_FAN = 48, 2000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `edgefold forecast`."""
     parser.description = DESCRIPTION
-    parser.add_argument("input", metavar="FILE", help="a table, CSV or JSON lines; - is stdin")
+    parser.add_argument(
+        "inputs",
+        metavar="FILE",
+        nargs="+",
+        help="a table, CSV or JSON lines; - is stdin. Or Parquet: files, folders, or globs in "
+        "quotes, in which ** stands for any number of folders (needs the parquet extra)",
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "--out",
         metavar="PATH",
         help="the file of forecasts, or a folder for it (default: FILE-forecast.csv beside FILE); "
-        "the picture and the other files get its name with another end",
+        "the picture and the other files get its name with another end. For Parquet, a folder "
+        "(default: results)",
     )
     output.add_argument(
         "--alarms",
@@ -75,7 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "1 to 48 rows and a season ahead; and FILE-forecast-next.csv, the forecasts of all "
         "rows of the next season (48 rows without one) after the last row",
     )
-    output.add_argument("--force", action="store_true", help="replace the files if they exist")
+    output.add_argument(
+        "--force",
+        action="store_true",
+        help="replace the files if they exist; for Parquet, also what an unfinished run has done",
+    )
     parser.add_argument(
         "--false-alarms",
         type=alarm_rate,
@@ -106,6 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the column that names the sensor of each row; '' if all rows are of one sensor",
     )
     add_flags(rows, FormatOptions)
+    add_lake_arguments(parser)
     model = parser.add_argument_group("model")
     model.add_argument(
         "--bundle",
@@ -119,7 +133,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=byte_size,
         metavar="SIZE",
         help="refuse a table whose series would take more memory than SIZE, as 500MiB (default: "
-        "what is free); a series takes some 220 kB",
+        "what is free); a series takes some 220 kB. For Parquet, of all processes together: some "
+        "180 MB each, and 40 bytes for each row of up to 2 million",
     )
     add_engine_arguments(parser)
 
@@ -138,11 +153,19 @@ is shipped learns each sensor as its rows come. Every column of numbers is a sen
 mean and q05 to q95 are what was forecast of a row before its value was seen: 90 % of the values
 should lie between q05 and q95. p_value tells how often a value so far out comes by chance. alarm
 is 1 where something happened; event names it: value, level shift, stuck, gap, absent, drift,
-rhythm, quiet or noisy. docs/sensors.md and docs/alarms.md say more."""
+rhythm, quiet or noisy.
+
+Thousands of sensors in Parquet are forecast on all processors, and the same command goes on after
+Ctrl-C or a kill. The folder of results then has forecasts/, sensors.parquet, alarms.csv and a
+picture of the worst sensors. docs/fleets.md, docs/sensors.md and docs/alarms.md say more."""
 
 
 def run(args: argparse.Namespace) -> int:
     """Forecast the table, write all files, print the results, and return DONE."""
+    if is_lake(args.inputs):
+        return run_lake(args)
+    require_table(args)
+    args.input = args.inputs[0]
     from edgefold.cli.faster import tell_faster
     from edgefold.cli.run_command import run_command
     from edgefold.runtime import Sensors

@@ -78,11 +78,11 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
         figure = Figure(figsize=(13, 0.9 + 4.3 * n), layout="constrained")
         grid = figure.add_gridspec(2 * n, 2, width_ratios=(5, 1), height_ratios=(1, 2.8) * n)
         mains = []
-        is_dated = is_dated and all(map(_has_dates, panels))
+        is_dated = is_dated and all(map(has_dates, panels))
         for i, panel in enumerate(panels):
             whole, main = (figure.add_subplot(grid[2 * i + k, 0]) for k in (0, 1))
             _draw_overview(whole, panel, is_dated)
-            _draw_rows(main, panel, is_dated)
+            draw_rows(main, panel, is_dated)
             _draw_shares(figure.add_subplot(grid[2 * i + 1, 1]), panel)
             mains.append(main)
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
@@ -96,7 +96,7 @@ def draw_sensors(format: str, title: str, panels: Sequence[Panel], is_dated: boo
         return content_of(figure, format, dpi=130)
 
 
-def _has_dates(panel: Panel) -> bool:
+def has_dates(panel: Panel) -> bool:
     """Return whether an axis can show all times of a panel as dates."""
     times = np.concatenate([panel.overview[0], [row.time for row in panel.rows]])
     ahead = panel.pace * len(panel.fan.mean) if panel.fan is not None else 0.0
@@ -109,7 +109,7 @@ def _times(seconds: Sequence[float], is_dated: bool) -> Any:
     return np.array([datetime.fromtimestamp(s, timezone.utc) for s in seconds])
 
 
-def _draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
+def draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
     """Draw the last rows, their bands and alarms, and the forecasts of the times after them."""
     rows = list(panel.rows)[-_n_shown(panel) :]
     at = _times([row.time for row in rows], is_dated)

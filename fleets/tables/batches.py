@@ -17,8 +17,10 @@ from edgefold.fleets.tables.columns import (
     KeyCodes,
     LakeColumn,
     NumberValues,
+    TickValues,
     codes_of,
     numbers_of,
+    ticks_of,
 )
 from edgefold.fleets.tables.lake import Lake, LakeFile
 from edgefold.runtime.arrays import Array
@@ -61,6 +63,13 @@ class LakeBatch:
         if value is None:
             return NumberValues(np.zeros(n), np.ones(n, np.bool_))
         return NumberValues(np.full(n, float(value)), None)
+
+    def ticks(self, name: str) -> TickValues:
+        """Return a column's numbers or times without rounding; see `TickValues`."""
+        if name in self._arrays:
+            return ticks_of(self._arrays[name], self._columns[name])
+        values, is_null = self.numbers(name)
+        return TickValues(values.astype(np.int64), is_null)
 
     def codes(self, name: str) -> KeyCodes:
         """Return any column's values as indices of its different values; see `KeyCodes`."""

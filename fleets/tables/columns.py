@@ -122,6 +122,41 @@ def _unit(type: Any) -> str:
     return str(getattr(type, "unit", "s" if "date32" in str(type) else "ms"))
 
 
+class TickValues(NamedTuple):
+    """Holds a column's numbers or times without rounding.
+
+    Attributes:
+        values: Whole numbers as int64, other numbers as float64, times as int64 in ticks of the
+            column's unit since 1970, (n,). Where a value is missing, any.
+        is_null: Whether a value is missing, bool (n,); None if none is.
+    """
+
+    values: Array
+    is_null: Array | None
+
+
+def tick_type(type: Any) -> Any:
+    """Return the type of timestamps whose ticks a column of times has: days count as seconds."""
+    pa = require_pyarrow()
+    return type if pa.types.is_timestamp(type) else pa.timestamp(_unit(type))
+
+
+def ticks_of(array: ArrowArray, column: LakeColumn) -> TickValues:
+    """Return the values of a column of numbers or times without rounding."""
+    pa = require_pyarrow()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    is_null = None if not array.null_count else array.is_null().to_numpy(zero_copy_only=False)
+    if column.kind == "time":
+        array = array.cast(column.type).cast(tick_type(column.type)).cast(pa.int64())
+    else:
+        whole = pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type)
+        array = array.cast(pa.int64() if whole else pa.float64(), safe=False)
+    if is_null is not None:
+        array = array.fill_null(0)
+    return TickValues(array.to_numpy(zero_copy_only=False), is_null)
+
+
 class NumberValues(NamedTuple):
     """Holds a column's values as numbers; the arrays may be views of the batch's memory.
 

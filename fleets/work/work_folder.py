@@ -20,13 +20,16 @@ PLAN, LOCK = "plan.json", "lock"
 
 
 @contextmanager
-def work_folder(path: Path, plan: Mapping[str, str], restart: bool = False) -> Iterator[Path]:
+def work_folder(
+    path: Path, plan: Mapping[str, str], restart: bool = False, option: str = "--restart"
+) -> Iterator[Path]:
     """Make or open the folder for the results of a plan, and hold it for a block.
 
     Args:
         path: The folder.
         plan: What the results depend on: a text for each subject, such as a hash of the files.
         restart: Remove the results of another plan instead of refusing.
+        option: The command's option that does so, for messages.
 
     Yields:
         The folder of the results.
@@ -48,7 +51,7 @@ def work_folder(path: Path, plan: Mapping[str, str], restart: bool = False) -> I
             changed = [name for name in plan if earlier.get(name) != plan[name]] or ["version"]
             raise OutputError(
                 f"{path} holds unfinished work of another plan: it differs in "
-                f"{', '.join(changed)}. Give the same command as before to go on, or --restart to "
+                f"{', '.join(changed)}. Give the same command as before to go on, or {option} to "
                 "drop that work."
             )
         write_atomic(path / PLAN, json.dumps(dict(plan), indent=1).encode())

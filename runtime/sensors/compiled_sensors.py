@@ -307,7 +307,7 @@ class CompiledSensors:
         given = None if times is None else np.ascontiguousarray(times, np.float64)
         answers, numbers = np.zeros(n, np.intc), np.full((n, self._shape.n_numbers), math.nan)
         n_ahead = functions.n_ahead * functions.n_forecast
-        ahead = np.full((n, 2 + n_ahead), math.nan) if with_ahead else None
+        ahead = np.full((n, 3 + n_ahead), math.nan) if with_ahead else None
         self._numbers[0], self._n_rows[0] = 0.0, sensor.n_rows
         first = sensor.n_rows
         self._pushed = _Pushed(name, sensor, kind)
@@ -334,13 +334,13 @@ class CompiledSensors:
         return ScoredRows(seconds, values, numbers, self._shape.words, refused, found)
 
     def _ahead_of(self, numbers: FloatArray, taken: BoolArray) -> AheadRows:
-        """Return the forecasts of later slots that C wrote for n rows, (n, 2 + forecasts)."""
+        """Return the forecasts of later slots that C wrote for n rows, (n, 3 + forecasts)."""
         functions = self._functions
-        is_known = taken & (numbers[:, 1] == 1.0)
-        ahead = numbers[:, 2:].reshape(len(numbers), functions.n_ahead, functions.n_forecast)
+        is_known = taken & (numbers[:, 2] == 1.0)
+        ahead = numbers[:, 3:].reshape(len(numbers), functions.n_ahead, functions.n_forecast)
         ahead[~is_known] = math.nan
         n_points = np.where(taken, numbers[:, 0], 0).astype(np.int64)
-        return AheadRows(n_points, is_known, ahead[:, :, 0], ahead[:, :, 1:])
+        return AheadRows(n_points, numbers[:, 1], is_known, ahead[:, :, 0], ahead[:, :, 1:])
 
     def _settle(self) -> None:
         """End what an interrupted push has begun; a second call changes nothing."""
@@ -360,6 +360,10 @@ class CompiledSensors:
             "a step of the compiled model failed where Python's did not; nothing was learned of "
             "the row. Run `edgefold build` again, or open with compiled=False."
         )
+
+    def emptied(self) -> CompiledSensors:
+        """Return sensors on the same library of which no row has come."""
+        return CompiledSensors(self._stream, self._prediction, self._rate, self._functions)
 
     def feed(self, name: str) -> FeedView:
         """Return a sensor's clock and season."""
@@ -404,7 +408,7 @@ class CompiledSensors:
 
     def taken_from(self, other: NamedSensors) -> CompiledSensors:
         """Return what takes the place of this object, to go on from sensors of Python's."""
-        new = CompiledSensors(self._stream, self._prediction, self._rate, self._functions)
+        new = self.emptied()
         arrays = part_of(other.arrays(), STREAMS)
         record = np.empty(1, self._functions.layout)
         for number, name in enumerate(other.names):

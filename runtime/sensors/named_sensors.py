@@ -98,6 +98,10 @@ class NamedSensors:
         shape = RowShape(len(kind.levels), len(kind.horizons) + 1, list(get_args(Event)))
         return one_by_one(self, shape, times, values, name, dated, with_ahead)
 
+    def emptied(self) -> NamedSensors:
+        """Return sensors on the same stream of which no row has come."""
+        return NamedSensors(self._stream, self._prediction, self._rate)
+
     def feed(self, name: str) -> FeedView:
         """Return a sensor's clock and season."""
         return self.engines[name].feed

@@ -31,12 +31,14 @@ class AheadRows(NamedTuple):
 
     Attributes:
         n_points: The number of slots that were learned, with the row's, (n,).
+        paces: The time between two slots after the row; NaN before it is known, (n,).
         is_known: Whether there are forecasts, (n,).
         means: Means at the H horizons and one season ahead, (n, H + 1).
         quantiles: Quantiles at the Q levels, (n, H + 1, Q).
     """
 
     n_points: Array
+    paces: FloatArray
     is_known: BoolArray
     means: FloatArray
     quantiles: FloatArray
@@ -73,6 +75,13 @@ class ScoredRows:
         return self.numbers[:, SCORES.index(name) - len(SCORES)]
 
     @property
+    def taken(self) -> BoolArray:
+        """Return whether each row was taken, and not refused, (n,)."""
+        taken = np.ones(len(self), np.bool_)
+        taken[[*self.refused]] = False
+        return taken
+
+    @property
     def forecasts(self) -> FloatArray:
         """Return mean and quantiles of each row, (n, 1 + Q); NaN for a row without a forecast."""
         known = self.numbers[:, : -len(SCORES)].copy()
@@ -103,6 +112,14 @@ class ScoredRows:
         return named
 
 
+class Paced(Protocol):
+    """Says how far apart the rows of a sensor are."""
+
+    @property
+    def pace(self) -> float:
+        """Return the time between two slots; NaN before it is known."""
+
+
 class RowTaker(Protocol):
     """Takes rows of sensors one by one, as `NamedSensors` and `CompiledSensors` do."""
 
@@ -114,6 +131,9 @@ class RowTaker(Protocol):
 
     def known(self, name: str) -> tuple[FloatArray, FloatArray] | None:
         """Return a sensor's forecasts of later slots."""
+
+    def feed(self, name: str) -> Paced:
+        """Return a sensor's clock."""
 
 
 class RowsTaker(Protocol):
@@ -152,6 +172,7 @@ class RowShape:
         shape = n, self.n_ahead
         return AheadRows(
             np.zeros(n, np.int64),
+            np.full(n, np.nan),
             np.zeros(n, np.bool_),
             np.full(shape, np.nan),
             np.full((*shape, self.n_levels), np.nan),
@@ -185,6 +206,7 @@ def one_by_one(
         )
         if ahead is not None:
             ahead.n_points[at] = sensors.n_points(name)
+            ahead.paces[at] = sensors.feed(name).pace
             if (known := sensors.known(name)) is not None:
                 ahead.is_known[at] = True
                 ahead.means[at], ahead.quantiles[at] = known

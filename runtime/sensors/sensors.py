@@ -388,6 +388,11 @@ class Sensors(OneCaller):
 
     # Several sensors, and files ------------------------------------------------------------------
 
+    @one_call
+    def reset(self) -> None:
+        """Forget all sensors; the next row of each begins a stream of its own."""
+        self._all = self._all.emptied()
+
     def _require_known(self, sensor: str) -> None:
         """Refuse a sensor of which no row has come; end first what an interrupted call began."""
         _require_text(sensor)

@@ -6,7 +6,6 @@ This module handles arguments and prints; `edgefold.fleets.conditioning` does th
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,11 @@ from edgefold.cli.options.bundle_options import (
     positive,
     require_trusted,
 )
-from edgefold.cli.terminal import StatusLine, printable, say
+from edgefold.cli.terminal import printable, say
+from edgefold.cli.work_progress import WorkProgress
 
 if TYPE_CHECKING:
     from edgefold.fleets.conditioning.condition import Conditioned, Conditioning
-    from edgefold.fleets.work.unit import WorkNews
 
 EXAMPLES = (
     "edgefold condition bundles/sensor 'lake/**/*.parquet' --x hour,load --y temperature "
@@ -53,7 +52,6 @@ stand in the files or in the names of folders (site=3/); times count as seconds 
 with a null in --x, --y or --by are left out and counted. After Ctrl-C, a kill or a power cut the
 same command goes on; states are the same to the bit, whatever happened on the way. docs/fleets.md
 says more."""
-LOGGED_S = 30.0
 LISTED = 20
 """States that the summary lists; states.csv has them all."""
 
@@ -188,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             print(printable("\n".join(_plan_lines(planned))))
             return ExitCode.DONE
-        progress = _ConditionProgress()
+        progress = WorkProgress()
         try:
             done = run_conditioning(planned, progress.hear)
         except KeyboardInterrupt:
@@ -199,44 +197,6 @@ def run(args: argparse.Namespace) -> int:
             progress.clear()
     print(printable("\n".join(_result_lines(done, args.by, args.out))))
     return ExitCode.DONE
-
-
-class _ConditionProgress:
-    """Shows a line on stderr; if that is a file, writes one there now and then."""
-
-    def __init__(self) -> None:
-        self._line = StatusLine(0.0)
-        self._start_s = self._logged_s = time.monotonic()
-
-    def hear(self, news: WorkNews) -> None:
-        """Show rows done, rows in a second, and the time that is left."""
-        from edgefold.runtime.series.durations import duration
-
-        is_logged = not self._line.is_live and time.monotonic() - self._logged_s >= LOGGED_S
-        if not (self._line.is_due or is_logged):
-            return
-        lasted_s = max(time.monotonic() - self._start_s, 1e-3)
-        rate = (news.n_rows - news.n_rows_before) / lasted_s
-        parts = [f"{news.n_rows:,} of {news.n_rows_all:,} rows"]
-        if news.n_rows_all:
-            parts.append(f"{news.n_rows / news.n_rows_all:.0%}")
-        if rate:
-            parts.append(f"{rate:,.0f} rows/s")
-            left = news.n_rows_all - news.n_rows
-            parts.append(
-                f"{duration(left / rate)} left" if left else f"{news.n_left} units are joined"
-            )
-        if news.n_deaths:
-            parts.append(f"{news.n_deaths} processes died and were replaced")
-        text = "   ".join(parts)
-        self._line.show(text)
-        if is_logged:
-            self._logged_s = time.monotonic()
-            say(text)
-
-    def clear(self) -> None:
-        """Remove the line from the terminal."""
-        self._line.clear()
 
 
 def _plan_lines(planned: Conditioning) -> list[str]:

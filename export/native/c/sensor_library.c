@@ -125,8 +125,8 @@ int edgefold_native_sensor_push(
  * numbers   those of the newest row that was taken
  * answers   (n) what `push` returned
  * rows      (n, N_ROW) the numbers of each row alone; of a refused one only the distance of times
- * ahead     (n, 2 + forecasts ahead) after each row: the number of slots learned, whether later
- *           slots have forecasts, and these; NULL if nobody asks */
+ * ahead     (n, 3 + forecasts ahead) after each row: the number of slots learned, the time between
+ *           two slots, whether later slots have forecasts, and these; NULL if nobody asks */
 size_t edgefold_native_sensor_push_rows(
     struct ${stream}_sensor *sensor, size_t n, const double *times, const double *values, int dated,
     int64_t *n_taken, double *numbers, int *answers, double *rows, double *ahead)
@@ -143,10 +143,11 @@ size_t edgefold_native_sensor_push_rows(
         ++*n_taken;
         memcpy(rows, numbers + N_FACTS, N_ROW * sizeof *rows);
         if (!ahead) continue;
-        double *own = ahead + i * (2 + n_ahead);
+        double *own = ahead + i * (3 + n_ahead);
         own[0] = numbers[0];
-        own[1] = numbers[N_FACTS - 1];
-        memcpy(own + 2, numbers + N_FACTS + N_ROW, n_ahead * sizeof *own);
+        own[1] = numbers[3];
+        own[2] = numbers[N_FACTS - 1];
+        memcpy(own + 3, numbers + N_FACTS + N_ROW, n_ahead * sizeof *own);
     }
     return n;
 }

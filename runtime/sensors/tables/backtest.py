@@ -67,7 +67,7 @@ class HorizonScores:
             skip: The number of the first of these rows for which no forecast is scored.
         """
         assert rows.ahead is not None
-        taken = np.array([at not in rows.refused for at in range(len(rows))])
+        taken = rows.taken
         values, n_missing = rows.values[taken], rows.column("n_missing")[taken]
         seasons, n_points = rows.column("season")[taken], rows.ahead.n_points[taken]
         # Forecasts do not reach across a gap of which the model did not step through all slots.

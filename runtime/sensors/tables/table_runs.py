@@ -18,7 +18,7 @@ import numpy as np
 
 from edgefold.runtime.errors import DataError
 from edgefold.runtime.sensors.forecasts import BAND
-from edgefold.runtime.sensors.scored_rows import ScoredRows, RowsTaker, row_blocks
+from edgefold.runtime.sensors.scored_rows import RowsTaker, ScoredRows, row_blocks
 from edgefold.runtime.sensors.tables.arrow_tables import ArrowTable
 from edgefold.runtime.sensors.tables.backtest import BacktestScore, HorizonScores
 from edgefold.runtime.sensors.tables.pandas_tables import PandasTable

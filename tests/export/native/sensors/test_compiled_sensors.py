@@ -183,6 +183,7 @@ def steps_of(sensors: Sensors, times: Any, values: Any, dated: bool | None) -> A
     shape = len(values), len(steps)
     n_points, known = np.zeros(len(values), np.int64), np.zeros(len(values), np.bool_)
     means, quantiles = np.full(shape, math.nan), np.full((*shape, 7), math.nan)
+    paces = np.full(len(values), math.nan)
     for at, (time, value) in enumerate(zip(listed, values, strict=True)):
         try:
             row = sensors.step(time, value, "a", dated)
@@ -195,7 +196,7 @@ def steps_of(sensors: Sensors, times: Any, values: Any, dated: bool | None) -> A
         scores = row.log_density, row.p_value, row.size, row.since, row.n_missing, row.season
         band = [row.mean, *row.quantiles.values()]
         lines.append([value, *band, *scores, row.alarm, row.is_known])
-        n_points[at] = sensors._all.n_points("a")
+        n_points[at], paces[at] = sensors._all.n_points("a"), sensors.feed("a").pace
         for place, step in enumerate(steps):
             later = sensors.ahead(step, "a")
             means[at, place] = later.mean
@@ -203,7 +204,7 @@ def steps_of(sensors: Sensors, times: Any, values: Any, dated: bool | None) -> A
             known[at] |= later.is_known
     table = np.array(lines, dtype=float)
     rows = [table[:, :9], *table[:, 9:].T]
-    return refused, events, _bytes([*rows, n_points, known, means, quantiles])
+    return refused, events, _bytes([*rows, n_points, paces, known, means, quantiles])
 
 
 @pytest.mark.parametrize("stream", ["faults", "clocks", "gaps", "rough"])

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-
-from edgefold.runtime.sensors.forecasts import Forecast
+from typing import Protocol
 
 NAMES = ("event", "begin", "alarmed", "end", "rows", "value", "size")
 """The names of the fields of an incident."""
@@ -28,6 +27,30 @@ N_OVER = 4
 at the 4th row after the value that was alarmed, and so belongs to the same incident."""
 MOST_WAITING = 10_000
 """At most about so many incidents wait for an older one that goes on; see `Incidents`."""
+
+
+class EventRow(Protocol):
+    """Says what happened at a row; a `Forecast` does, and describes the properties."""
+
+    @property
+    def value(self) -> float:
+        """Return the row's value; NaN if it is missing."""
+
+    @property
+    def alarm(self) -> bool:
+        """Return whether the row is an alarm."""
+
+    @property
+    def event(self) -> str:
+        """Return the name of what happens to the sensor; empty for nothing."""
+
+    @property
+    def since(self) -> int:
+        """Return how many rows before this one the event began."""
+
+    @property
+    def size(self) -> float:
+        """Return the size of an event that lasts."""
 
 
 @dataclass(slots=True)
@@ -91,14 +114,14 @@ class Incidents:
         self._waiting: deque[Incident] = deque()  # all that were not returned
         self.n = 0
 
-    def take(self, series: str, time: str, value: str, forecast: Forecast) -> list[Incident]:
+    def take(self, series: str, time: str, value: str, forecast: EventRow) -> list[Incident]:
         """Take a row of a sensor, and return the incidents that are over and have their turn.
 
         Args:
             series: Name of the sensor.
             time: Time of the row as the table has it.
             value: Value of the row as the table has it.
-            forecast: Forecast of the row, with its alarm and event.
+            forecast: EventRow of the row, with its alarm and event.
         """
         if not forecast.event and forecast.value != forecast.value:
             return []
@@ -123,7 +146,7 @@ class Incidents:
         sensor.open = [incident for incident in sensor.open if not incident.is_over]
         return self._due()
 
-    def _begin(self, series: str, sensor: _Sensor, value: str, forecast: Forecast) -> Incident:
+    def _begin(self, series: str, sensor: _Sensor, value: str, forecast: EventRow) -> Incident:
         """Open an incident at the newest row, which is an alarm; the row is not counted yet."""
         times = sensor.times
         since = min(forecast.since, len(times) - 1)
@@ -143,6 +166,10 @@ class Incidents:
             due.append(waiting.popleft())
         return due
 
+    def is_open(self, series: str) -> bool:
+        """Return whether a later row may belong to an incident of a sensor."""
+        return series in self._sensors and bool(self._sensors[series].open)
+
     def rest(self) -> list[Incident]:
         """Return all other incidents at the end of the table, in the order of their alarms."""
         for incident in self._waiting:
@@ -151,7 +178,7 @@ class Incidents:
         return [*self._waiting]
 
 
-def _own(incidents: list[Incident], forecast: Forecast) -> Incident | None:
+def _own(incidents: list[Incident], forecast: EventRow) -> Incident | None:
     """Return the open incident to which a row belongs, or None."""
     if not forecast.event:
         return None

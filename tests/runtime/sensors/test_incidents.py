@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edgefold.cli import incidents as module
 from edgefold.cli.commands import forecast as command
 from edgefold.cli.forecasting import ForecastRun
-from edgefold.cli.incidents import N_OVER, N_TIMES, Incident, Incidents
 from edgefold.cli.main import main
+from edgefold.runtime.sensors.alarms import incidents as module
+from edgefold.runtime.sensors.alarms.incidents import N_OVER, N_TIMES, Incident, Incidents
 from edgefold.runtime.sensors.forecasts import Forecast
 
 pytestmark = pytest.mark.usefixtures("compiled_sensors")

@@ -1,0 +1,1 @@
+"""Forecast the sensors of a lake of Parquet files from the command line."""

@@ -1,0 +1,314 @@
+"""Forecast a lake: handle the arguments of `edgefold forecast` for Parquet, and print results.
+
+`edgefold.fleets.forecasting` does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefold.cli.exit_codes import ExitCode
+from edgefold.cli.options.bundle_options import (
+    backend_lines,
+    column_names,
+    positive,
+)
+from edgefold.cli.options.flags import options_of
+from edgefold.cli.terminal import printable, say
+from edgefold.runtime.errors import DataError, install_extra
+from edgefold.runtime.rows.row_format import FormatOptions
+
+if TYPE_CHECKING:
+    from edgefold.fleets.forecasting.census import Census
+    from edgefold.fleets.forecasting.settings import ForecastSettings
+    from edgefold.fleets.forecasting.shard_result import ShardResult
+    from edgefold.runtime.sensors.sensors import Sensors
+
+ENDS = (".parquet", ".parq", ".pq")
+TRIAL_ROWS = 300
+"""Made-up rows by which the time of a row is measured: after 64 rows the model works as ever."""
+ONLY_HERE = ("by", "filter", "processes", "scheduler", "backtest", "skip")
+ONLY_TABLES = ("beside",)
+
+
+def is_lake(inputs: Sequence[str]) -> bool:
+    """Return whether inputs are Parquet: a file that is named so, a folder, or a glob of them."""
+    return any(_is_parquet(each) for each in inputs)
+
+
+def _is_parquet(text: str) -> bool:
+    if text.lower().endswith(ENDS) or os.path.isdir(text):
+        return True
+    if os.path.exists(text) or not glob.has_magic(text):
+        return False
+    found = glob.iglob(text, recursive=True)
+    return any(path.lower().endswith(ENDS) or os.path.isdir(path) for path in found)
+
+
+def add_lake_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that only a lake of Parquet files has."""
+    lake = parser.add_argument_group(
+        "Parquet",
+        "FILE is Parquet where it ends with .parquet, or is a folder or a glob of such files.",
+    )
+    lake.add_argument(
+        "--by",
+        metavar="A,B,..",
+        type=column_names,
+        help="the columns that name the sensor of each row, also those of folders such as site=3 "
+        "(default: found, as --series); '' if all rows are of one sensor",
+    )
+    lake.add_argument(
+        "--filter",
+        metavar="TEXT",
+        help="take only some rows, as in \"temp > 3 and site in ('a', 'b')\"",
+    )
+    lake.add_argument(
+        "--backtest",
+        action="store_true",
+        help="write scores.parquet, too: how good the forecasts were of 1 to 48 rows and a season "
+        "ahead, for each sensor",
+    )
+    lake.add_argument(
+        "--skip",
+        metavar="N",
+        type=int,
+        help="the number of each sensor's first rows that --backtest does not score (default 0)",
+    )
+    lake.add_argument(
+        "--processes", metavar="N", type=positive, help="processes (default: one a processor)"
+    )
+    lake.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="let the workers of this dask scheduler forecast, such as tcp://10.0.0.5:8786; they "
+        "see the files and --out by the same paths (needs the dask extra)",
+    )
+
+
+def require_table(args: argparse.Namespace) -> None:
+    """End the command with an error if it has options of a lake, or several inputs, without one."""
+    if len(args.inputs) > 1:
+        args.usage_error("several inputs must be Parquet: end each with .parquet, or name a folder")
+    for name in ONLY_HERE:
+        if getattr(args, name) not in (None, False):
+            args.usage_error(f"argument --{name}: only for Parquet; FILE is read as CSV or JSON")
+
+
+def run_lake(args: argparse.Namespace) -> int:
+    """Forecast the lake, write all files, print the results, and return DONE."""
+    from edgefold.cli.lakes.lake_columns import open_sensors
+    from edgefold.fleets.forecasting.census import take_census
+    from edgefold.fleets.forecasting.lake_forecast import require_memory, require_room
+    from edgefold.fleets.forecasting.settings import ForecastSettings, ModelChoice
+    from edgefold.runtime.stop_signal import sigterm_interrupts
+
+    _require_lake(args)
+    by = [args.series] if args.by is None and args.series else args.by
+    if args.series == "" or args.by == [""]:
+        by = []
+    folder = Path(args.out or "results")
+    n_processes = args.processes or os.cpu_count() or 1
+    with sigterm_interrupts():
+        restart = require_room(folder, args.force)
+        lake, choice = open_sensors(args.inputs, by, args.time, args.columns, args.filter)
+        bundle = None if args.bundle is None else str(args.bundle.resolve())
+        model = ModelChoice(bundle, args.backend, args.false_alarms, args.engine_cache)
+        settings = ForecastSettings(lake, choice, model, args.ahead, args.backtest, args.skip or 0)
+        with model.open() as sensors:
+            report = sensors.backend_report
+            say("\n".join(backend_lines(report)))
+            row_s = _row_s(sensors)
+        census = take_census(lake, choice.by)
+        if not census.keys:
+            raise DataError(f"{args.inputs[0]}: no row names a sensor in {', '.join(choice.by)}.")
+        limit = args.memory_limit or _free_memory()
+        require_memory(census, len(choice.values), n_processes, limit)
+        print(printable("\n".join(_plan_lines(settings, census))))
+        _tell_time(args, report, settings, census, row_s, n_processes)
+        start_s = time.monotonic()
+        result, picture = _forecast(args, settings, census, folder, report, restart, n_processes)
+        lasted_s = time.monotonic() - start_s
+    from edgefold.cli.lakes.lake_text import result_lines
+
+    lines = result_lines(result, settings, census, lasted_s)
+    print(printable("\n".join(lines)))
+    kinds = ["forecasts/", *["ahead/"] * args.ahead, "sensors.parquet", "sensors.csv"]
+    kinds += ["alarms.csv", *["scores.parquet"] * args.backtest, *filter(None, [picture])]
+    print(printable(f"written       {folder}: {', '.join(kinds)}"))
+    if not picture:
+        print(f"picture       not drawn without matplotlib: {install_extra('report')} brings it")
+    return ExitCode.DONE
+
+
+def _require_lake(args: argparse.Namespace) -> None:
+    """End the command with an error if options do not fit a lake."""
+    wrong = [each for each in args.inputs if not _is_parquet(each)]
+    if wrong:
+        args.usage_error(f"{wrong[0]} is not Parquet, and other inputs are; forecast it alone")
+    if args.beside:
+        args.usage_error(
+            "argument --with: only for CSV and JSON; a lake's sensors are forecast "
+            "each from its own rows"
+        )
+    if given := options_of(FormatOptions, args).given:
+        name = next(iter(given)).replace("_", "-")
+        args.usage_error(f"argument --{name}: only for CSV and JSON; Parquet states its types")
+    if args.by is not None and args.series is not None:
+        args.usage_error("argument --series: it is --by of one column; give one of both")
+    if args.skip is not None and not args.backtest:
+        args.usage_error("argument --skip: only with --backtest")
+    if args.skip is not None and args.skip < 0:
+        args.usage_error("argument --skip: give 0 or more rows")
+    if args.out == "-":
+        args.usage_error("argument --out: name a folder, since there are several files")
+
+
+def _free_memory() -> int:
+    from edgefold.cli.forecasting import free_memory
+
+    return free_memory()
+
+
+def _row_s(sensors: Sensors) -> float:
+    """Return the seconds that a row takes here, by some made-up rows."""
+    values = [float(at % 24) for at in range(TRIAL_ROWS)]
+    sensors.step_rows(None, values[:64])
+    start_s = time.perf_counter()
+    sensors.step_rows(None, values[64:])
+    return (time.perf_counter() - start_s) / (TRIAL_ROWS - 64)
+
+
+def _plan_lines(settings: ForecastSettings, census: Census) -> list[str]:
+    """Return lines on files and columns."""
+    lake, choice = settings.lake, settings.choice
+    n_bytes = sum(file.stamp.n_bytes for file in lake.files)
+    files = "1 file" if len(lake.files) == 1 else f"{len(lake.files):,} files"
+    by = ", ".join(choice.by) or "none: all rows are of one"
+    n = len(census.keys) * len(choice.values)
+    lines = [
+        f"lake          {files}, {lake.n_rows:,} rows, {n_bytes / 1e6:,.1f} MB",
+        f"sensors       {n:,}, named by {by}" if choice.by else f"sensors       {n:,}",
+        f"times         {_typed(settings, choice.time) if choice.time else 'rows are counted'}",
+        f"values        {', '.join(_typed(settings, name) for name in choice.values)}",
+    ]
+    if lake.filter is not None:
+        lines.append(f"filter        {lake.filter.text}: {int(census.n_rows.sum()):,} rows")
+    if census.n_unnamed:
+        names = " or ".join(choice.by)
+        lines.append(f"note          {census.n_unnamed:,} rows have no {names} and are left out")
+    return lines
+
+
+def _typed(settings: ForecastSettings, name: str) -> str:
+    return f"{name} ({settings.lake.columns[name].type})"
+
+
+def _tell_time(
+    args: argparse.Namespace,
+    report: dict[str, object],
+    settings: ForecastSettings,
+    census: Census,
+    row_s: float,
+    n_processes: int,
+) -> None:
+    """Say how long the work takes, and what makes it faster."""
+    from edgefold.cli.faster import tell_faster
+    from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
+    from edgefold.runtime.series.durations import duration
+
+    n = int(census.n_rows.sum()) * len(settings.choice.values)
+    where = f"{n_processes} processes" if n_processes > 1 else "1 process"
+    share = n * row_s / n_processes
+    if args.scheduler:
+        where, share = "one thread; the cluster's threads share this", n * row_s
+    say(f"time      some {duration(share)} on {where}: a row takes {row_s * 1e6:,.0f} us")
+    tell_faster(str(args.bundle or shipped_bundle()), report)
+
+
+def _forecast(
+    args: argparse.Namespace,
+    settings: ForecastSettings,
+    census: Census,
+    folder: Path,
+    report: dict[str, object],
+    restart: bool,
+    n_processes: int,
+) -> tuple[ShardResult, str]:
+    """Run the work with a line of progress; return its result, and the picture's name or ""."""
+    from edgefold.cli.work_progress import WorkProgress
+    from edgefold.fleets.forecasting.lake_forecast import WORK, forecast_lake
+    from edgefold.fleets.work.crew import Crew
+    from edgefold.fleets.work.dask_crew import DaskCrew
+    from edgefold.fleets.work.unit import Agenda, Hear, JobSource
+
+    def crew(agenda: Agenda, source: JobSource, hear: Hear) -> None:
+        own = Crew(source, n_processes)
+        if args.scheduler:
+            DaskCrew(source, args.scheduler, own).run(agenda, hear)
+        else:
+            own.run(agenda, hear)
+
+    drawn: list[str] = []
+
+    def draw(result: ShardResult) -> None:
+        if _draw(folder / "worst.png", result, settings, census):
+            drawn.append("worst.png")
+
+    progress = WorkProgress()
+    backend = f"{report['name']} {report['version']} {report['rules']}"
+    try:
+        result = forecast_lake(
+            settings, census, folder, backend, restart, crew, progress.hear, draw
+        )
+    except KeyboardInterrupt:
+        progress.clear()
+        say(f"stopped   {folder / WORK} keeps what is done: the same command goes on")
+        raise
+    finally:
+        progress.clear()
+    return result, drawn[0] if drawn else ""
+
+
+def _draw(path: Path, result: ShardResult, settings: ForecastSettings, census: Census) -> bool:
+    """Draw the worst sensors; return whether there is a picture."""
+    from edgefold.fleets.forecasting.part_file import SensorNames
+    from edgefold.fleets.forecasting.shard_rows import LakeTimes
+
+    try:
+        from edgefold.cli.plots.worst_sensors import draw_worst
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return False
+    from edgefold.cli.files import write_output
+
+    if not result.pictures:
+        return False
+    choice, lake = settings.choice, settings.lake
+    names = SensorNames([lake.columns[n] for n in choice.by], choice.names_columns)
+    titles = [
+        "/".join(names.texts(census.keys[each.summary.place], each.summary.column))
+        for each in result.pictures
+    ]
+    times = LakeTimes(lake.columns[choice.time] if choice.time else None)
+    n = len(result.summaries)
+    title = f"The worst {len(titles)} of {n:,} sensors: most alarms per row, then worst log score"
+    is_dated = times.is_dated or (
+        bool(choice.time) and all(_looks_dated(each.times[0]) for each in result.pictures)
+    )
+    write_output(path, draw_worst("png", title, titles, result.pictures, is_dated))
+    return True
+
+
+def _looks_dated(time: float) -> bool:
+    """Return whether the first time of a sensor is taken for seconds since 1970."""
+    from edgefold.runtime.sensors.time_parsing import kind_of
+
+    return kind_of(float(time)) == "dates"

@@ -1,0 +1,1 @@
+"""Forecast the sensors of a lake, each from its own rows, on processes that may die."""

@@ -1,0 +1,151 @@
+"""Forecast all sensors of a lake on several processes, and go on after any stop.
+
+    census ──> shards ──> units of work on processes ──> RESULTS/forecasts/part-00000.parquet, ..
+                                                    └──> one unit joins: sensors.parquet, alarms.csv
+
+RESULTS/.work holds what is done; `edgefold.fleets.work.work_folder` describes it. Forecasts do not
+depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from edgefold.fleets.forecasting.census import Census
+from edgefold.fleets.forecasting.job import JobSetup
+from edgefold.fleets.forecasting.settings import ForecastSettings
+from edgefold.fleets.forecasting.shard_result import ShardResult, SummaryFile
+from edgefold.fleets.forecasting.shard_rows import ROW_BYTES
+from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkUnit
+from edgefold.fleets.work.work_folder import remove_work, work_folder
+from edgefold.runtime.errors import MemoryLimitError, OutputError
+from edgefold.runtime.hashing import sha256
+
+WORK, JOINED = ".work", "joined"
+FOLDERS = ("forecasts", "ahead")
+FILES = ("sensors.parquet", "sensors.csv", "alarms.csv", "scores.parquet", "worst.png")
+PROCESS_BYTES = 180_000_000
+"""Memory of a process besides the rows of its shard: Python, pyarrow, the model; measured."""
+
+Runner = Callable[[Agenda, JobSource, Hear], None]
+"""Runs the units of an agenda, as `Crew.run` does."""
+
+
+def require_room(folder: Path, force: bool) -> bool:
+    """Refuse a folder that holds finished results; remove them if `force`.
+
+    Returns:
+        Whether unfinished work in it is dropped.
+
+    Raises:
+        OutputError: The folder holds finished results and `force` is not given, or is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; name a folder with --out.")
+    there = [name for name in (*FILES, *FOLDERS) if (folder / name).exists()]
+    if force:
+        for name in there:
+            place = folder / name
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    elif there and not (folder / WORK).exists():
+        raise OutputError(
+            f"{folder} holds {', '.join(there)} already; replace with --force, or choose another "
+            "folder with --out."
+        )
+    return force
+
+
+def require_memory(census: Census, n_columns: int, n_processes: int, limit: int) -> None:
+    """Refuse shards that do not fit into memory.
+
+    Args:
+        census: The sensors in shards.
+        n_columns: The number of columns of values.
+        n_processes: The number of processes.
+        limit: The bytes that all processes may take together.
+
+    Raises:
+        MemoryLimitError: They would take more.
+    """
+    largest = max(census.shards, key=lambda shard: shard.n_rows)
+    each = PROCESS_BYTES + largest.n_rows * (ROW_BYTES + 8 * (n_columns - 1))
+    if each * n_processes > limit:
+        raise MemoryLimitError(
+            f"{n_processes} processes with up to {largest.n_rows:,} rows each need some "
+            f"{each * n_processes / 1e9:.2g} GB of memory, and {limit / 1e9:.2g} GB are free or "
+            "allowed. Take fewer --processes or fewer --columns, leave rows out with --filter, or "
+            "allow more with --memory-limit."
+        )
+
+
+def plan_of(settings: ForecastSettings, backend: str, n_shards: int) -> dict[str, str]:
+    """Return all on which results depend, as texts by subject."""
+    lake, choice, model = settings.lake, settings.choice, settings.model
+    files = json.dumps([[file.identity, file.n_rows] for file in lake.files])
+    return {
+        "command": "forecast 1",
+        "files": f"{len(lake.files)} {sha256(files.encode()).hexdigest()[:16]}",
+        "columns": json.dumps([choice.by, choice.time, choice.values]),
+        "filter": lake.filter.text if lake.filter else "",
+        "model": f"{model.bundle or 'shipped'} {backend} {model.false_alarms!r}",
+        "results": f"{settings.with_ahead} {settings.with_scores} {settings.n_skipped}",
+        "shards": str(n_shards),
+    }
+
+
+def forecast_lake(
+    settings: ForecastSettings,
+    census: Census,
+    folder: Path,
+    backend: str,
+    restart: bool,
+    run: Runner,
+    hear: Hear,
+    draw: Callable[[ShardResult], None],
+) -> ShardResult:
+    """Forecast all sensors and write the results.
+
+    Args:
+        settings: What is forecast.
+        census: The sensors in shards.
+        folder: The folder of results.
+        backend: What runs the model: results of another one may differ in the last bits.
+        restart: Whether unfinished work of another plan is dropped.
+        run: Runs the units.
+        hear: Receives news on the progress.
+        draw: Draws the pictures of the worst sensors.
+
+    Returns:
+        The summaries of all sensors, the scores of all together, and the worst sensors' pictures.
+
+    Raises:
+        OutputError: The folder holds unfinished work of another plan.
+        WorkError: Processes died again and again.
+    """
+    place = folder.resolve()
+    place.mkdir(parents=True, exist_ok=True)
+    plan = plan_of(settings, backend, len(census.shards))
+    n_columns = len(settings.choice.values)
+    with work_folder(place / WORK, plan, restart, "--force") as work:
+        names = tuple(f"shard-{shard.number:05}" for shard in census.shards)
+        units = [
+            WorkUnit(
+                name,
+                shard,
+                f"sensors {shard.start:,} to {shard.stop - 1:,}",
+                n_rows=shard.n_rows * n_columns,
+                is_remote=True,
+            )
+            for name, shard in zip(names, census.shards, strict=True)
+        ]
+        units.append(WorkUnit(JOINED, None, "the tables of all sensors", after=names))
+        setup = JobSetup(settings, census.keys, place, names)
+        agenda = Agenda(units, work)
+        run(agenda, JobSource("edgefold.fleets.forecasting.job", "open_job", setup), hear)
+        result = SummaryFile.read(work / JOINED)
+        draw(result)
+    remove_work(place / WORK)
+    return result
