@@ -27,6 +27,7 @@ from benchmarks.attention.attention_tables import (
     attention_speed,
 )
 from benchmarks.fleets.condition_tables_table import condition_tables
+from benchmarks.fleets.forecast_lake_table import forecast_lake
 from benchmarks.headline import headline
 from benchmarks.loop.broker_rows_table import broker_rows
 from benchmarks.loop.candidates_table import candidates
@@ -144,6 +145,7 @@ ORDER = (
     "sql_aggregate",
     "simulated_days",
     "condition_tables",
+    "forecast_lake",
 )
 FAMILIES = ("family", "family_small")
 IMAGES = {
@@ -173,6 +175,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sql_aggregate": sql_aggregate,
     "simulated_days": simulated_days,
     "condition_tables": condition_tables,
+    "forecast_lake": forecast_lake,
     "step_latency": step_latency,
     "constancy": constancy,
     "process": process,

@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="refuse a table whose series would take more memory than SIZE, as 500MiB (default: "
         "what is free); a series takes some 220 kB. For Parquet, of all processes together: some "
-        "180 MB each, and 40 bytes for each row of up to 2 million",
+        "220 MB each, and 60 bytes for each row of up to 1 million",
     )
     add_engine_arguments(parser)
 

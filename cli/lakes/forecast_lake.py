@@ -114,7 +114,7 @@ def run_lake(args: argparse.Namespace) -> int:
     if args.series == "" or args.by == [""]:
         by = []
     folder = Path(args.out or "results")
-    n_processes = args.processes or os.cpu_count() or 1
+    n_processes = args.processes or len(os.sched_getaffinity(0))
     with sigterm_interrupts():
         restart = require_room(folder, args.force)
         lake, choice = open_sensors(args.inputs, by, args.time, args.columns, args.filter)
@@ -129,6 +129,7 @@ def run_lake(args: argparse.Namespace) -> int:
         if not census.keys:
             raise DataError(f"{args.inputs[0]}: no row names a sensor in {', '.join(choice.by)}.")
         limit = args.memory_limit or _free_memory()
+        n_processes = min(n_processes, len(census.shards))
         require_memory(census, len(choice.values), n_processes, limit)
         print(printable("\n".join(_plan_lines(settings, census))))
         _tell_time(args, report, settings, census, row_s, n_processes)

@@ -20,13 +20,15 @@ from edgefold.fleets.tables.lake import Lake
 from edgefold.runtime.arrays import Array
 
 BATCH_ROWS = 1 << 17
-LEAST_ROWS, MOST_ROWS = 20_000, 2_000_000
-"""Rows of a shard, unless one sensor has more: half a second to some 45 s of work."""
+LEAST_ROWS, MOST_ROWS = 20_000, 1_000_000
+"""Rows of a shard, unless one sensor has more: half a second to some 20 s of work."""
 N_SHARDS = 48
 """The number of shards of a lake whose shards are between these sizes."""
 
 Key = tuple[Any, ...]
 """The values of the columns of names; () if there are none."""
+Sources = tuple[tuple[int, tuple[int, ...]], ...]
+"""Files by number, each with some of its row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Shard:
     number: int
     start: int
     stop: int
-    sources: tuple[tuple[int, tuple[int, ...]], ...]
+    sources: Sources
     n_rows: int
 
 
@@ -62,6 +64,16 @@ class Census:
     n_rows: Array
     n_unnamed: int
     shards: tuple[Shard, ...]
+
+    def n_readings(self, lake: Lake) -> float:
+        """Return how often a row is read, on average, if each shard reads its row groups."""
+        n_read = sum(
+            lake.files[file].row_groups[group]
+            for shard in self.shards
+            for file, groups in shard.sources
+            for group in groups
+        )
+        return n_read / max(lake.n_rows, 1)
 
 
 class KeyNumbers:

@@ -9,14 +9,16 @@ A sensor is forgotten after its last row, so that memory does not grow with thei
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgefold.fleets.forecasting.census import Key, Shard
+from edgefold.fleets.forecasting.census import Key, KeyNumbers, Shard
 from edgefold.fleets.forecasting.part_file import PartFile, SensorNames, part_file
 from edgefold.fleets.forecasting.result_files import write_results
 from edgefold.fleets.forecasting.sensor_summary import (
@@ -27,11 +29,20 @@ from edgefold.fleets.forecasting.sensor_summary import (
 )
 from edgefold.fleets.forecasting.settings import ForecastSettings
 from edgefold.fleets.forecasting.shard_result import ShardResult, SummaryFile
-from edgefold.fleets.forecasting.shard_rows import LakeTimes, ShardSensor, read_shard
+from edgefold.fleets.forecasting.shard_rows import (
+    LakeTimes,
+    RowPart,
+    ShardSensor,
+    lake_parts,
+    read_shard,
+)
+from edgefold.fleets.forecasting.split_rows import FOLDER, Split, split_parts, write_split
 from edgefold.fleets.work.unit import Advance
 from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.files import write_atomic
 from edgefold.runtime.sensors.forecasts import BAND
 from edgefold.runtime.sensors.scored_rows import ScoredRows, joined
+from edgefold.runtime.sensors.sensors import Sensors
 from edgefold.runtime.sensors.tables.backtest import HorizonScores
 
 STEP_ROWS = 1 << 14
@@ -42,6 +53,8 @@ MOST_KEPT = 4 * N_DRAWN
 """Rows that are kept for the picture, as some of them may be refused."""
 FAN_SLOTS, MOST_FAN = 48, 2000
 REFUSED = "refused"
+SPLIT, JOIN = "all splits", "all shards"
+"""Arguments of the units that end the two parts of the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +66,18 @@ class JobSetup:
         keys: The names of all sensors, sorted.
         folder: The folder of results.
         names: The names of the units' results, in the order of the shards.
+        work: The folder of unfinished work.
+        edges: The place of each shard's first sensor, and the number of all sensors.
+        splits: The splits of the lake; none if shards read the lake itself.
     """
 
     settings: ForecastSettings
     keys: tuple[Key, ...]
     folder: Path
     names: tuple[str, ...]
+    work: Path
+    edges: tuple[int, ...]
+    splits: tuple[Split, ...] = ()
 
 
 def open_job(setup: JobSetup) -> ForecastJob:
@@ -67,7 +86,7 @@ def open_job(setup: JobSetup) -> ForecastJob:
 
 
 class ForecastJob:
-    """Forecasts shards; a unit without a shard joins the results of all."""
+    """Splits a lake, and forecasts shards; the unit `JOIN` joins the results of all."""
 
     def __init__(self, setup: JobSetup):
         self._setup, self._stack = setup, ExitStack()
@@ -75,23 +94,43 @@ class ForecastJob:
         lake, choice = settings.lake, settings.choice
         self._names = SensorNames([lake.columns[n] for n in choice.by], choice.names_columns)
         self._times = LakeTimes(lake.columns[choice.time] if choice.time else None)
-        self._sensors = self._stack.enter_context(settings.model.open())
+
+    @cached_property
+    def sensors(self) -> Sensors:
+        """Return the model, which is opened for the first shard."""
+        return self._stack.enter_context(self._setup.settings.model.open())
 
     def close(self) -> None:
         """Release the model."""
         self._stack.close()
 
-    def run(self, argument: Shard | None, place: Path, advance: Advance) -> None:
-        """Forecast a shard, or join the results; `place` is the unit's result."""
+    def run(self, argument: Shard | Split | str, place: Path, advance: Advance) -> None:
+        """Do a unit's work; `place` is its result."""
         setup = self._setup
-        if argument is None:
+        if argument == SPLIT:
+            write_atomic(place, b"all rows are split")
+        elif isinstance(argument, Split):
+            lake, choice = setup.settings.lake, setup.settings.choice
+            numbers = KeyNumbers(choice.by, {key: at for at, key in enumerate(setup.keys)})
+            write_split(setup.work / FOLDER, lake, choice, argument, numbers, setup.edges)
+            write_atomic(place, b"split")
+        elif isinstance(argument, Shard):
+            SummaryFile.write(place, self._forecast(argument, advance))
+        else:
             results = (SummaryFile.read(place.parent / name) for name in setup.names)
-            joined = write_results(
-                setup.folder, setup.settings, setup.keys, results, self._sensors.horizons
-            )
+            joined = write_results(setup.folder, setup.settings, setup.keys, results)
             SummaryFile.write(place, joined)
-            return
-        SummaryFile.write(place, self._forecast(argument, advance))
+
+    def _parts(self, shard: Shard) -> Iterator[RowPart]:
+        """Read the rows of a shard, from the splits or from the lake itself."""
+        setup = self._setup
+        lake, choice = setup.settings.lake, setup.settings.choice
+        if setup.splits:
+            n = len(choice.values)
+            return split_parts(setup.work / FOLDER, setup.splits, shard, n)
+        own = enumerate(setup.keys[shard.start : shard.stop], shard.start)
+        numbers = KeyNumbers(choice.by, {key: at for at, key in own})
+        return lake_parts(lake, choice, shard.sources, numbers)
 
     def _forecast(self, shard: Shard, advance: Advance) -> ShardResult:
         settings, folder = self._setup.settings, self._setup.folder
@@ -105,7 +144,7 @@ class ForecastJob:
                 ahead = stack.enter_context(
                     part_file(folder / "ahead" / name, self._names, self._ahead_fields())
                 )
-            sensors = read_shard(settings.lake, settings.choice, shard, self._setup.keys)
+            sensors = read_shard(self._parts(shard), settings.choice, shard)
             for columns in sensors:
                 for column, values in zip(settings.choice.values, columns.values, strict=True):
                     run = _SensorRun(self, columns, column, values)
@@ -142,7 +181,7 @@ class _SensorRun:
 
     def __init__(self, job: ForecastJob, columns: ShardSensor, column: str, values: FloatArray):
         setup = job._setup
-        self._sensors, self._times, self._settings = job._sensors, job._times, setup.settings
+        self._sensors, self._times, self._settings = job.sensors, job._times, setup.settings
         self._columns, self._column, self._values = columns, column, values
         self._key = setup.keys[columns.place]
         self._name = "/".join(job._names.texts(self._key, column))

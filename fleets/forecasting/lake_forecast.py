@@ -1,6 +1,7 @@
 """Forecast all sensors of a lake on several processes, and go on after any stop.
 
-    census ──> shards ──> units of work on processes ──> RESULTS/forecasts/part-00000.parquet, ..
+    census ──> splits, if files hold rows of many shards ──> RESULTS/.work/split/..
+           └─> shards ──> units of work on processes ──> RESULTS/forecasts/part-00000.parquet, ..
                                                     └──> one unit joins: sensors.parquet, alarms.csv
 
 RESULTS/.work holds what is done; `edgefold.fleets.work.work_folder` describes it. Forecasts do not
@@ -11,23 +12,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgefold.fleets.forecasting.census import Census
-from edgefold.fleets.forecasting.job import JobSetup
+from edgefold.fleets.forecasting.job import JOIN, SPLIT, JobSetup
 from edgefold.fleets.forecasting.settings import ForecastSettings
 from edgefold.fleets.forecasting.shard_result import ShardResult, SummaryFile
 from edgefold.fleets.forecasting.shard_rows import ROW_BYTES
+from edgefold.fleets.forecasting.split_rows import MOST_READINGS, Split, splits_of
 from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkUnit
 from edgefold.fleets.work.work_folder import remove_work, work_folder
 from edgefold.runtime.errors import MemoryLimitError, OutputError
 from edgefold.runtime.hashing import sha256
 
-WORK, JOINED = ".work", "joined"
+WORK, JOINED, ALL_SPLIT = ".work", "joined", "all-split"
 FOLDERS = ("forecasts", "ahead")
 FILES = ("sensors.parquet", "sensors.csv", "alarms.csv", "scores.parquet", "worst.png")
-PROCESS_BYTES = 180_000_000
+PROCESS_BYTES = 220_000_000
 """Memory of a process besides the rows of its shard: Python, pyarrow, the model; measured."""
 
 Runner = Callable[[Agenda, JobSource, Hear], None]
@@ -141,11 +143,32 @@ def forecast_lake(
             )
             for name, shard in zip(names, census.shards, strict=True)
         ]
-        units.append(WorkUnit(JOINED, None, "the tables of all sensors", after=names))
-        setup = JobSetup(settings, census.keys, place, names)
-        agenda = Agenda(units, work)
-        run(agenda, JobSource("edgefold.fleets.forecasting.job", "open_job", setup), hear)
+        units.append(WorkUnit(JOINED, JOIN, "the tables of all sensors", after=names))
+        edges = (*(shard.start for shard in census.shards), len(census.keys))
+        is_split = census.n_readings(settings.lake) > MOST_READINGS
+        splits = splits_of(settings.lake) if is_split else ()
+        setup = JobSetup(settings, census.keys, place, names, work, edges, splits)
+        source = JobSource("edgefold.fleets.forecasting.job", "open_job", setup)
+        if splits:
+            run(Agenda(_split_units(settings, splits), work), source, hear)
+        run(Agenda(units, work), source, hear)
         result = SummaryFile.read(work / JOINED)
         draw(result)
     remove_work(place / WORK)
     return result
+
+
+def _split_units(settings: ForecastSettings, splits: Sequence[Split]) -> list[WorkUnit]:
+    """Return the units that split the lake, and the last one that ends them."""
+    names = tuple(f"split-{split.number:05}" for split in splits)
+    units = [
+        WorkUnit(
+            name,
+            split,
+            f"rows of {settings.lake.files[split.file].path}",
+            n_rows=split.n_rows,
+            is_remote=True,
+        )
+        for name, split in zip(names, splits, strict=True)
+    ]
+    return [*units, WorkUnit(ALL_SPLIT, SPLIT, "the splits", after=names)]

@@ -30,7 +30,6 @@ def write_results(
     settings: ForecastSettings,
     keys: Sequence[Key],
     results: Iterable[ShardResult],
-    horizons: Sequence[int],
 ) -> ShardResult:
     """Write the files on all sensors.
 
@@ -39,7 +38,6 @@ def write_results(
         settings: What was forecast.
         keys: The names of all sensors, sorted.
         results: The results of all shards in their order.
-        horizons: The horizons of the model.
 
     Returns:
         All summaries, the scores of all sensors together, and the pictures of the worst sensors.
@@ -68,7 +66,7 @@ def write_results(
             write_fields(file, *names.texts(keys[place], column), *fields)
     if settings.with_scores:
         _write_parquet(folder / "scores.parquet", _score_table(names, keys, joined.scores))
-        joined.scores = _together(joined.scores, [*map(str, horizons), "season"])
+        joined.scores = _together(joined.scores)
     joined.incidents = []
     return joined
 
@@ -161,10 +159,10 @@ def _score_table(names: SensorNames, keys: Sequence[Key], scores: Sequence[tuple
     return pa.table(columns)
 
 
-def _together(scores: Sequence[tuple[Any, ...]], horizons: Sequence[str]) -> list[tuple[Any, ...]]:
+def _together(scores: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Return for each horizon: forecasts, sensors, median ratio, mean coverage of all forecasts."""
     found: list[tuple[Any, ...]] = []
-    for horizon in horizons:
+    for horizon in dict.fromkeys(line[2] for line in scores):
         own = [BacktestScore(*line[3:]) for line in scores if line[2] == horizon and line[3]]
         ratios = sorted(each.ratio for each in own if not math.isnan(each.ratio))
         n = sum(each.n for each in own)

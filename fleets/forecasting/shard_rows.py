@@ -6,13 +6,13 @@ A row takes 8 bytes for its time and 8 for each value, and some more while the r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from edgefold.fleets.forecasting.census import BATCH_ROWS, Key, KeyNumbers, Shard
+from edgefold.fleets.forecasting.census import BATCH_ROWS, KeyNumbers, Shard, Sources
 from edgefold.fleets.forecasting.settings import LakeChoice
 from edgefold.fleets.tables.batches import read_batches
 from edgefold.fleets.tables.columns import LakeColumn, NumberValues, tick_type
@@ -22,7 +22,7 @@ from edgefold.runtime.sensors.tables.sensor_table import seconds_since_1970
 
 NO_FRACTION, OFFSET = re.compile(r"\.0+(?=[-+Z]|$)"), re.compile(r"([-+]\d\d)(\d\d)$")
 """Match a fraction of a second that is 0, and an offset of a time zone without a colon."""
-ROW_BYTES = 40
+ROW_BYTES = 60
 """Memory of a row with one value while a shard is sorted; measured."""
 
 
@@ -45,43 +45,44 @@ class ShardSensor:
     n_timeless: int
 
 
-def read_shard(
-    lake: Lake, choice: LakeChoice, shard: Shard, keys: Sequence[Key]
-) -> Iterator[ShardSensor]:
-    """Read the rows of a shard, and yield its sensors in their order.
+RowPart = tuple[Array, ...]
+"""Columns of some rows: places of their sensors, whether they lack a time, ticks, each value."""
 
-    Rows of equal times stay in the order in which files and rows come.
+
+def lake_parts(
+    lake: Lake, choice: LakeChoice, sources: Sources, numbers: KeyNumbers
+) -> Iterator[RowPart]:
+    """Read those rows of some row groups whose sensor has a number.
 
     Raises:
         DataError: A file is damaged or was changed.
     """
-    own = {key: at for at, key in enumerate(keys[shard.start : shard.stop], shard.start)}
-    finder = KeyNumbers(choice.by, own)
-    parts: list[tuple[Array, ...]] = []
-    for number, groups in shard.sources:
+    for number, groups in sources:
         for batch in read_batches(lake, lake.files[number], groups, BATCH_ROWS):
-            places = finder.of(batch)
+            places = numbers.of(batch)
             taken = np.flatnonzero(places >= 0)
             if not len(taken):
                 continue
-            ticks, is_null = np.empty(0), np.zeros(len(taken), np.bool_)
+            ticks, is_null = np.zeros(len(taken)), np.zeros(len(taken), np.bool_)
             if choice.time:
                 found = batch.ticks(choice.time)
                 ticks = found.values[taken]
                 is_null = ticks != ticks
                 if found.is_null is not None:
                     is_null = is_null | found.is_null[taken]
-            numbers = [batch.numbers(name) for name in choice.values]
-            parts.append(
-                (
-                    places[taken].astype(np.int32),
-                    is_null,
-                    ticks.copy(),
-                    *(_with_nan(each, taken) for each in numbers),
-                )
-            )
+            values = [_with_nan(batch.numbers(name), taken) for name in choice.values]
+            yield places[taken].astype(np.int32), is_null, ticks, *values
+
+
+def read_shard(parts: Iterable[RowPart], choice: LakeChoice, shard: Shard) -> Iterator[ShardSensor]:
+    """Yield the sensors of a shard in their order.
+
+    Args:
+        parts: All rows of these sensors. Those of equal times stay in this order.
+        choice: The columns.
+        shard: The shard.
+    """
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    parts.clear()
     if not columns:
         return
     places, is_null, ticks, *values = columns

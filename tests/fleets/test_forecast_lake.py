@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from edgefold.fleets.forecasting import census as census_module
+from edgefold.fleets.forecasting import lake_forecast, split_rows
 from edgefold.fleets.forecasting.census import Census, KeyNumbers, take_census
 from edgefold.fleets.forecasting.job import JobSetup, open_job
 from edgefold.fleets.forecasting.lake_forecast import (
@@ -26,7 +27,8 @@ from edgefold.fleets.forecasting.result_files import EVENTS
 from edgefold.fleets.forecasting.sensor_summary import IncidentWalk
 from edgefold.fleets.forecasting.settings import ForecastSettings, LakeChoice, ModelChoice
 from edgefold.fleets.forecasting.shard_result import ShardResult, SummaryFile
-from edgefold.fleets.forecasting.shard_rows import LakeTimes, read_shard
+from edgefold.fleets.forecasting.shard_rows import LakeTimes, lake_parts, read_shard
+from edgefold.fleets.forecasting.split_rows import FOLDER, splits_of
 from edgefold.fleets.tables.lake import open_lake
 from edgefold.fleets.work.unit import Agenda, Hear, JobSource
 from edgefold.runtime import DataError, Sensors
@@ -97,6 +99,22 @@ def in_process(agenda: Agenda, source: JobSource, hear: Hear) -> None:
             agenda.done(unit)
     finally:
         job.close()
+
+
+def until(n: int) -> Any:
+    """A way to run units that is stopped after some."""
+
+    def run(agenda: Agenda, source: JobSource, hear: Hear) -> None:
+        job = open_job(source.setup)
+        for _ in range(n):
+            unit = agenda.take()
+            assert unit is not None
+            job.run(unit.argument, agenda.place(unit), lambda n: None)
+            agenda.done(unit)
+        job.close()
+        raise KeyboardInterrupt
+
+    return run
 
 
 def forecast(
@@ -233,26 +251,11 @@ def test_results_do_not_depend_on_files_or_on_the_order_of_units(
 
 
 def test_what_is_done_counts_once_after_any_stop(lake_folder: Path, tmp_path: Path) -> None:
-    def until(n: int) -> Any:
-        def run(agenda: Agenda, source: JobSource, hear: Hear) -> None:
-            job = open_job(source.setup)
-            for _ in range(n):
-                unit = agenda.take()
-                assert unit is not None
-                job.run(unit.argument, agenda.place(unit), lambda n: None)
-                agenda.done(unit)
-                done.append(unit.name)
-            job.close()
-            raise KeyboardInterrupt
-
-        return run
-
-    done: list[str] = []
     forecast(tmp_path / "whole", [str(lake_folder)])
     for n in (1, 1):
         with pytest.raises(KeyboardInterrupt):
             forecast(tmp_path / "stopped", [str(lake_folder)], run=until(n))
-    assert (tmp_path / "stopped" / WORK / done[0]).exists() and len({*done}) == 2
+    assert len(list((tmp_path / "stopped" / WORK).glob("shard-?????"))) == 2
     with pytest.raises(OutputError, match=r"filter.*--force"):
         forecast(tmp_path / "stopped", [str(lake_folder)], filter="value > 3")
     forecast(tmp_path / "stopped", [str(lake_folder)])
@@ -260,6 +263,34 @@ def test_what_is_done_counts_once_after_any_stop(lake_folder: Path, tmp_path: Pa
     for name in ("sensors.csv", "alarms.csv"):
         content = (tmp_path / "whole" / name).read_bytes()
         assert (tmp_path / "stopped" / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("n_before", [0, 2])
+def test_rows_that_are_split_on_the_disk_give_the_same(
+    n_before: int, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a stop between two splits."""
+    forecast(tmp_path / "read", [str(lake_folder)])
+    monkeypatch.setattr(lake_forecast, "MOST_READINGS", 0)
+    monkeypatch.setattr(split_rows, "SPLIT_ROWS", 200)
+    lake = open_lake([str(lake_folder)], CHOICE.columns)
+    splits = splits_of(lake)
+    assert len(splits) > 3 and sum(split.n_rows for split in splits) == lake.n_rows
+    out = tmp_path / "split"
+    if n_before:
+        with pytest.raises(KeyboardInterrupt):
+            forecast(out, [str(lake_folder)], run=until(n_before))
+        assert len(list((out / WORK).glob("split-*"))) == n_before
+
+    def run(agenda: Agenda, source: JobSource, hear: Hear) -> None:
+        in_process(agenda, source, hear)
+        assert list((out / WORK / FOLDER).iterdir())
+
+    forecast(out, [str(lake_folder)], run=run)
+    assert parts(out).equals(parts(tmp_path / "read"))
+    for name in ("sensors.csv", "alarms.csv"):
+        assert (out / name).read_bytes() == (tmp_path / "read" / name).read_bytes()
+    assert not (out / WORK).exists()
 
 
 def test_a_folder_with_results_is_replaced_only_by_force(tmp_path: Path) -> None:
@@ -434,7 +465,10 @@ def test_a_census_finds_rows_and_files_of_each_sensor(tmp_path: Path) -> None:
     assert census.keys == (("a",), ("b",), ("c",)) and census.n_rows.tolist() == [300] * 3
     assert sum(heard) == 900
     assert [shard.sources for shard in census.shards] == [((n, tuple(range(6))),) for n in range(3)]
-    (columns,) = read_shard(lake, CHOICE, census.shards[1], census.keys)
+    shard = census.shards[1]
+    assert census.n_readings(lake) == 1
+    parts = lake_parts(lake, CHOICE, shard.sources, KeyNumbers(["sensor"], {("b",): 1}))
+    (columns,) = read_shard(parts, CHOICE, shard)
     assert columns.place == 1 and len(columns.values[0]) == 300 and not columns.n_moved
     assert KeyNumbers([], {(): 0}).numbers == {(): 0}
 
@@ -451,7 +485,7 @@ def test_a_result_goes_through_a_file_unchanged(lake_folder: Path, tmp_path: Pat
     lake = open_lake([str(lake_folder)], ["sensor", "time", "value"])
     census = take_census(lake, ["sensor"])
     settings = ForecastSettings(lake, CHOICE, ModelChoice())
-    job = open_job(JobSetup(settings, census.keys, tmp_path, ()))
+    job = open_job(JobSetup(settings, census.keys, tmp_path, (), tmp_path, ()))
     job.run(census.shards[0], tmp_path / "one", lambda n: None)
     job.close()
     result = SummaryFile.read(tmp_path / "one")
