@@ -17,19 +17,19 @@ from benchmarks.fleets.forecast_lake import (
     write_sensors,
 )
 from benchmarks.fleets.forecast_lake_table import forecast_lake
-from tests.cli.conftest import Command
+from edgefold.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("compiled_sensors")
 
 
 def test_results_are_compared_with_each_other_and_with_single_sensors(
-    tmp_path: Path, edgefold: Command
+    tmp_path: Path,
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     lake = write_sensors(tmp_path / "lake", 3, 70)
     assert len(list(lake.iterdir())) == N_FILES
     out = tmp_path / "out"
-    assert edgefold("forecast", lake, "--out", out, "--processes", "1")[0] == 0
+    assert main(["forecast", str(lake), "--out", str(out), "--processes", "1"]) == 0
     assert n_same_alone(lake, out, 3) == (3, 3)
     other = tmp_path / "other"
     shutil.copytree(out, other)
@@ -45,7 +45,7 @@ def test_results_are_compared_with_each_other_and_with_single_sensors(
 @pytest.mark.long
 def test_a_row_is_timed() -> None:
     times = row_us()
-    assert 0 < times["rows_us"] and 0 < times["step_us"]
+    assert times["rows_us"] > 0 and times["step_us"] > 0
 
 
 def test_the_tables_say_what_was_equal() -> None:

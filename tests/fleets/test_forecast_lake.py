@@ -14,25 +14,22 @@ import pytest
 
 from edgefold.fleets.forecasting import census as census_module
 from edgefold.fleets.forecasting import lake_forecast, split_rows
-from edgefold.fleets.forecasting.census import Census, KeyNumbers, take_census
-from edgefold.fleets.forecasting.job import JobSetup, open_job
+from edgefold.fleets.forecasting.census import Census, take_census
+from edgefold.fleets.forecasting.job import open_job
 from edgefold.fleets.forecasting.lake_forecast import (
     WORK,
     forecast_lake,
-    require_memory,
     require_room,
 )
-from edgefold.fleets.forecasting.part_file import SensorNames
 from edgefold.fleets.forecasting.result_files import EVENTS
-from edgefold.fleets.forecasting.sensor_summary import IncidentWalk
 from edgefold.fleets.forecasting.settings import ForecastSettings, LakeChoice, ModelChoice
-from edgefold.fleets.forecasting.shard_result import ShardResult, SummaryFile
-from edgefold.fleets.forecasting.shard_rows import LakeTimes, lake_parts, read_shard
+from edgefold.fleets.forecasting.shard_result import ShardResult
+from edgefold.fleets.forecasting.shard_rows import LakeTimes
 from edgefold.fleets.forecasting.split_rows import FOLDER, splits_of
 from edgefold.fleets.tables.lake import open_lake
 from edgefold.fleets.work.unit import Agenda, Hear, JobSource
 from edgefold.runtime import DataError, Sensors
-from edgefold.runtime.errors import MemoryLimitError, OutputError
+from edgefold.runtime.errors import OutputError
 from edgefold.runtime.sensors.alarms.incidents import Incidents
 from edgefold.runtime.sensors.forecasts import BAND, Forecast
 
@@ -75,7 +72,7 @@ def write(path: Path, rows: list[Row], unit: str = "us", zone: str | None = "Asi
 
 
 @pytest.fixture(scope="module")
-def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sensor_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The rows of all sensors over three files, in no order."""
     folder = tmp_path_factory.mktemp("lake")
     rows = [row for own in SENSORS.values() for row in own]
@@ -149,9 +146,9 @@ def steps(rows: list[Row]) -> Iterator[Forecast | DataError]:
                 yield error
 
 
-def test_forecasts_are_those_of_each_sensor_alone(lake_folder: Path, tmp_path: Path) -> None:
+def test_forecasts_are_those_of_each_sensor_alone(sensor_lake: Path, tmp_path: Path) -> None:
     """To the bit, with all that came of a row."""
-    result, census = forecast(tmp_path, [str(lake_folder)])
+    result, census = forecast(tmp_path, [str(sensor_lake)])
     assert len(census.shards) > 1 and not (tmp_path / WORK).exists()
     table = parts(tmp_path)
     assert table.schema.field("time").type == pa.timestamp("us", "Asia/Tokyo")
@@ -188,8 +185,8 @@ def test_forecasts_are_those_of_each_sensor_alone(lake_folder: Path, tmp_path: P
     assert sum(each.n_alarms for each in result.summaries) >= 2
 
 
-def test_files_of_results_agree_with_the_forecasts(lake_folder: Path, tmp_path: Path) -> None:
-    result, _ = forecast(tmp_path, [str(lake_folder)])
+def test_files_of_results_agree_with_the_forecasts(sensor_lake: Path, tmp_path: Path) -> None:
+    result, _ = forecast(tmp_path, [str(sensor_lake)])
     sensors = pq.read_table(tmp_path / "sensors.parquet").to_pylist()
     lines = (tmp_path / "sensors.csv").read_text().splitlines()
     assert len(sensors) == len(lines) - 1 == 5
@@ -216,7 +213,7 @@ def test_files_of_results_agree_with_the_forecasts(lake_folder: Path, tmp_path: 
     assert len(own) == len(found) > 0
     table = parts(tmp_path)
     own_times = table.filter(pa.compute.equal(table["sensor"].cast(pa.string()), "s4"))["time"]
-    texts = LakeTimes(open_lake([str(lake_folder)], ["time"]).columns["time"]).written(own_times)
+    texts = LakeTimes(open_lake([str(sensor_lake)], ["time"]).columns["time"]).written(own_times)
     for fields, incident in zip(own, found, strict=True):
         assert fields[1] == incident.event and fields[5] == str(incident.n_rows)
         assert fields[3] == texts[int(incident.alarmed)]
@@ -225,7 +222,7 @@ def test_files_of_results_agree_with_the_forecasts(lake_folder: Path, tmp_path: 
 
 
 def test_results_do_not_depend_on_files_or_on_the_order_of_units(
-    lake_folder: Path, tmp_path: Path
+    sensor_lake: Path, tmp_path: Path
 ) -> None:
     rows = [row for own in SENSORS.values() for row in own]
     for name in SENSORS:
@@ -239,8 +236,8 @@ def test_results_do_not_depend_on_files_or_on_the_order_of_units(
             agenda.give_back(unit)
         in_process(agenda, source, hear)
 
-    forecast(tmp_path / "one", [str(lake_folder)])
-    forecast(tmp_path / "two", [str(lake_folder)], run=backward)
+    forecast(tmp_path / "one", [str(sensor_lake)])
+    forecast(tmp_path / "two", [str(sensor_lake)], run=backward)
     forecast(tmp_path / "three", [str(tmp_path / "by")])
     for name in ("sensors.csv", "alarms.csv"):
         content = (tmp_path / "one" / name).read_bytes()
@@ -250,15 +247,15 @@ def test_results_do_not_depend_on_files_or_on_the_order_of_units(
     assert parts(tmp_path / "three").equals(parts(tmp_path / "one"))
 
 
-def test_what_is_done_counts_once_after_any_stop(lake_folder: Path, tmp_path: Path) -> None:
-    forecast(tmp_path / "whole", [str(lake_folder)])
+def test_what_is_done_counts_once_after_any_stop(sensor_lake: Path, tmp_path: Path) -> None:
+    forecast(tmp_path / "whole", [str(sensor_lake)])
     for n in (1, 1):
         with pytest.raises(KeyboardInterrupt):
-            forecast(tmp_path / "stopped", [str(lake_folder)], run=until(n))
+            forecast(tmp_path / "stopped", [str(sensor_lake)], run=until(n))
     assert len(list((tmp_path / "stopped" / WORK).glob("shard-?????"))) == 2
     with pytest.raises(OutputError, match=r"filter.*--force"):
-        forecast(tmp_path / "stopped", [str(lake_folder)], filter="value > 3")
-    forecast(tmp_path / "stopped", [str(lake_folder)])
+        forecast(tmp_path / "stopped", [str(sensor_lake)], filter="value > 3")
+    forecast(tmp_path / "stopped", [str(sensor_lake)])
     assert parts(tmp_path / "stopped").equals(parts(tmp_path / "whole"))
     for name in ("sensors.csv", "alarms.csv"):
         content = (tmp_path / "whole" / name).read_bytes()
@@ -267,26 +264,26 @@ def test_what_is_done_counts_once_after_any_stop(lake_folder: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("n_before", [0, 2])
 def test_rows_that_are_split_on_the_disk_give_the_same(
-    n_before: int, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_before: int, sensor_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after a stop between two splits."""
-    forecast(tmp_path / "read", [str(lake_folder)])
+    forecast(tmp_path / "read", [str(sensor_lake)])
     monkeypatch.setattr(lake_forecast, "MOST_READINGS", 0)
     monkeypatch.setattr(split_rows, "SPLIT_ROWS", 200)
-    lake = open_lake([str(lake_folder)], CHOICE.columns)
+    lake = open_lake([str(sensor_lake)], CHOICE.columns)
     splits = splits_of(lake)
     assert len(splits) > 3 and sum(split.n_rows for split in splits) == lake.n_rows
     out = tmp_path / "split"
     if n_before:
         with pytest.raises(KeyboardInterrupt):
-            forecast(out, [str(lake_folder)], run=until(n_before))
+            forecast(out, [str(sensor_lake)], run=until(n_before))
         assert len(list((out / WORK).glob("split-*"))) == n_before
 
     def run(agenda: Agenda, source: JobSource, hear: Hear) -> None:
         in_process(agenda, source, hear)
         assert list((out / WORK / FOLDER).iterdir())
 
-    forecast(out, [str(lake_folder)], run=run)
+    forecast(out, [str(sensor_lake)], run=run)
     assert parts(out).equals(parts(tmp_path / "read"))
     for name in ("sensors.csv", "alarms.csv"):
         assert (out / name).read_bytes() == (tmp_path / "read" / name).read_bytes()
@@ -373,9 +370,9 @@ def test_times_may_be_numbers_or_days_or_lack(tmp_path: Path) -> None:
             assert written.combine_chunks().equals(column)
 
 
-def test_scores_are_those_of_a_backtest(lake_folder: Path, tmp_path: Path) -> None:
+def test_scores_are_those_of_a_backtest(sensor_lake: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    result, _ = forecast(tmp_path, [str(lake_folder)], with_scores=True, n_skipped=30)
+    result, _ = forecast(tmp_path, [str(sensor_lake)], with_scores=True, n_skipped=30)
     table = pq.read_table(tmp_path / "scores.parquet").to_pylist()
     rows = sorted(SENSORS["s3"], key=lambda row: row[1])
     series = pandas.Series([row[2] for row in rows], [row[1] for row in rows], dtype=float)
@@ -390,8 +387,8 @@ def test_scores_are_those_of_a_backtest(lake_folder: Path, tmp_path: Path) -> No
     assert result.scores[0][1] == sum(line["n"] for line in table if line["horizon"] == "1")
 
 
-def test_forecasts_of_later_rows_are_those_of_ahead(lake_folder: Path, tmp_path: Path) -> None:
-    forecast(tmp_path, [str(lake_folder)], with_ahead=True)
+def test_forecasts_of_later_rows_are_those_of_ahead(sensor_lake: Path, tmp_path: Path) -> None:
+    forecast(tmp_path, [str(sensor_lake)], with_ahead=True)
     table = parts(tmp_path, "ahead").to_pylist()
     own = [line for line in table if line["sensor"] == "s4"]
     expected = []
@@ -424,78 +421,3 @@ def test_forecasts_of_later_rows_are_those_of_ahead(lake_folder: Path, tmp_path:
 
 def seconds(time: datetime) -> float:
     return time.timestamp()
-
-
-def test_incidents_of_blocks_are_those_of_rows_one_by_one() -> None:
-    """Also where an alarm comes long after the last one, so that rows between are skipped."""
-    chance = np.random.default_rng(5)
-    values = 3 * np.sin(np.arange(6000) / 30) + chance.normal(size=6000)
-    values[[900, 901, 2200, 2600, 5999]] += 40
-    values[3000:3050] = values[2999]
-    values[chance.random(6000) < 0.02] = math.nan
-    whole, walk, n = Incidents(), IncidentWalk("s"), 0
-    expected = []
-    with Sensors.open() as blocks, Sensors.open() as single:
-        for start in range(0, 6000, 700):
-            rows = blocks.step_rows(None, values[start : start + 700])
-            walk.add(rows)
-            for value in values[start : start + 700].tolist():
-                text = "" if math.isnan(value) else repr(value)
-                expected += whole.take("s", str(n), text, single.step(None, value))
-                n += 1
-    found = walk.end()
-    expected += whole.rest()
-    assert found == expected and len(found) >= 4
-
-
-def test_a_shard_that_does_not_fit_is_refused(lake_folder: Path) -> None:
-    lake = open_lake([str(lake_folder)], ["sensor", "time", "value"])
-    census = take_census(lake, ["sensor"])
-    require_memory(census, 1, 2, 10**9)
-    with pytest.raises(MemoryLimitError, match="--processes"):
-        require_memory(census, 1, 2, 10**6)
-
-
-def test_a_census_finds_rows_and_files_of_each_sensor(tmp_path: Path) -> None:
-    for name in ("b", "a", "c"):
-        write(tmp_path / f"{name}.parquet", rows_of(name, 300, 1, faults=False))
-    heard: list[int] = []
-    lake = open_lake([str(tmp_path)], ["sensor", "time", "value"])
-    census = take_census(lake, ["sensor"], heard.append)
-    assert census.keys == (("a",), ("b",), ("c",)) and census.n_rows.tolist() == [300] * 3
-    assert sum(heard) == 900
-    assert [shard.sources for shard in census.shards] == [((n, tuple(range(6))),) for n in range(3)]
-    shard = census.shards[1]
-    assert census.n_readings(lake) == 1
-    parts = lake_parts(lake, CHOICE, shard.sources, KeyNumbers(["sensor"], {("b",): 1}))
-    (columns,) = read_shard(parts, CHOICE, shard)
-    assert columns.place == 1 and len(columns.values[0]) == 300 and not columns.n_moved
-    assert KeyNumbers([], {(): 0}).numbers == {(): 0}
-
-
-def test_names_are_columns_of_their_type(lake_folder: Path) -> None:
-    lake = open_lake([str(lake_folder)], ["sensor", "value"])
-    names = SensorNames([lake.columns["sensor"], lake.columns["value"]], with_column=True)
-    arrays = names.arrays([(("x", 1.0), "a"), (("y", 2.0), "a")], [2, 1])
-    assert [array.to_pylist() for array in arrays] == [["x", "x", "y"], [1.0, 1.0, 2.0], ["a"] * 3]
-    assert names.texts(("x", 1.0), "a") == ["x", "1.0", "a"]
-
-
-def test_a_result_goes_through_a_file_unchanged(lake_folder: Path, tmp_path: Path) -> None:
-    lake = open_lake([str(lake_folder)], ["sensor", "time", "value"])
-    census = take_census(lake, ["sensor"])
-    settings = ForecastSettings(lake, CHOICE, ModelChoice())
-    job = open_job(JobSetup(settings, census.keys, tmp_path, (), tmp_path, ()))
-    job.run(census.shards[0], tmp_path / "one", lambda n: None)
-    job.close()
-    result = SummaryFile.read(tmp_path / "one")
-    SummaryFile.write(tmp_path / "two", result)
-    again = SummaryFile.read(tmp_path / "two")
-    assert again.summaries == result.summaries and again.incidents == result.incidents
-    assert len(again.pictures) == len(result.pictures) > 0
-    ranks = [picture.summary.rank for picture in again.pictures]
-    assert ranks == sorted(ranks)
-    for one, two in zip(result.pictures, again.pictures, strict=True):
-        for (name, array), (_, other) in zip(one.arrays(), two.arrays(), strict=True):
-            assert np.array_equal(array, other, equal_nan=name != "alarms"), name
-        assert len(one.times) == one.summary.n_rows - one.summary.n_refused
