@@ -34,7 +34,8 @@ ENDS = (".parquet", ".parq", ".pq")
 TRIAL_ROWS = 300
 """Made-up rows by which the time of a row is measured: after 64 rows the model works as ever."""
 ONLY_HERE = ("by", "filter", "processes", "scheduler", "backtest", "skip")
-ONLY_TABLES = ("beside",)
+ENGINE = ("name", "version", "rules")
+"""What a report says of the engine that makes the forecasts."""
 
 
 def is_lake(inputs: Sequence[str]) -> bool:
@@ -118,12 +119,13 @@ def run_lake(args: argparse.Namespace) -> int:
     with sigterm_interrupts():
         restart = require_room(folder, args.force)
         lake, choice = open_sensors(args.inputs, by, args.time, args.columns, args.filter)
-        bundle = None if args.bundle is None else str(args.bundle.resolve())
+        bundle = None if args.bundle is None else os.path.abspath(args.bundle)
         model = ModelChoice(bundle, args.backend, args.false_alarms, args.engine_cache)
         settings = ForecastSettings(lake, choice, model, args.ahead, args.backtest, args.skip or 0)
         with model.open() as sensors:
             report = sensors.backend_report
             say("\n".join(backend_lines(report)))
+            engine = " ".join([sensors.bundle_hash[:16], *(str(report[name]) for name in ENGINE)])
             row_s = _row_s(sensors)
         census = take_census(lake, choice.by)
         if not census.keys:
@@ -134,7 +136,7 @@ def run_lake(args: argparse.Namespace) -> int:
         print(printable("\n".join(_plan_lines(settings, census))))
         _tell_time(args, report, settings, census, row_s, n_processes)
         start_s = time.monotonic()
-        result, picture = _forecast(args, settings, census, folder, report, restart, n_processes)
+        result, picture = _forecast(args, settings, census, folder, engine, restart, n_processes)
         lasted_s = time.monotonic() - start_s
     from edgefold.cli.lakes.lake_text import result_lines
 
@@ -238,7 +240,7 @@ def _forecast(
     settings: ForecastSettings,
     census: Census,
     folder: Path,
-    report: dict[str, object],
+    engine: str,
     restart: bool,
     n_processes: int,
 ) -> tuple[ShardResult, str]:
@@ -263,11 +265,8 @@ def _forecast(
             drawn.append("worst.png")
 
     progress = WorkProgress()
-    backend = f"{report['name']} {report['version']} {report['rules']}"
     try:
-        result = forecast_lake(
-            settings, census, folder, backend, restart, crew, progress.hear, draw
-        )
+        result = forecast_lake(settings, census, folder, engine, restart, crew, progress.hear, draw)
     except KeyboardInterrupt:
         progress.clear()
         say(f"stopped   {folder / WORK} keeps what is done: the same command goes on")

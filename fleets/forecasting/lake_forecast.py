@@ -83,7 +83,7 @@ def require_memory(census: Census, n_columns: int, n_processes: int, limit: int)
         )
 
 
-def plan_of(settings: ForecastSettings, backend: str, n_shards: int) -> dict[str, str]:
+def plan_of(settings: ForecastSettings, engine: str, n_shards: int) -> dict[str, str]:
     """Return all on which results depend, as texts by subject."""
     lake, choice, model = settings.lake, settings.choice, settings.model
     files = json.dumps([[file.identity, file.n_rows] for file in lake.files])
@@ -92,7 +92,7 @@ def plan_of(settings: ForecastSettings, backend: str, n_shards: int) -> dict[str
         "files": f"{len(lake.files)} {sha256(files.encode()).hexdigest()[:16]}",
         "columns": json.dumps([choice.by, choice.time, choice.values]),
         "filter": lake.filter.text if lake.filter else "",
-        "model": f"{model.bundle or 'shipped'} {backend} {model.false_alarms!r}",
+        "model": f"{engine} {model.false_alarms!r}",
         "results": f"{settings.with_ahead} {settings.with_scores} {settings.n_skipped}",
         "shards": str(n_shards),
     }
@@ -102,7 +102,7 @@ def forecast_lake(
     settings: ForecastSettings,
     census: Census,
     folder: Path,
-    backend: str,
+    engine: str,
     restart: bool,
     run: Runner,
     hear: Hear,
@@ -114,7 +114,7 @@ def forecast_lake(
         settings: What is forecast.
         census: The sensors in shards.
         folder: The folder of results.
-        backend: What runs the model: results of another one may differ in the last bits.
+        engine: The bundle, and what runs it: results of another one may differ in the last bits.
         restart: Whether unfinished work of another plan is dropped.
         run: Runs the units.
         hear: Receives news on the progress.
@@ -129,7 +129,7 @@ def forecast_lake(
     """
     place = folder.resolve()
     place.mkdir(parents=True, exist_ok=True)
-    plan = plan_of(settings, backend, len(census.shards))
+    plan = plan_of(settings, engine, len(census.shards))
     n_columns = len(settings.choice.values)
     with work_folder(place / WORK, plan, restart, "--force") as work:
         names = tuple(f"shard-{shard.number:05}" for shard in census.shards)

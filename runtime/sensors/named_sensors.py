@@ -100,7 +100,9 @@ class NamedSensors:
 
     def emptied(self) -> NamedSensors:
         """Return sensors on the same stream of which no row has come."""
-        return NamedSensors(self._stream, self._prediction, self._rate)
+        new = NamedSensors(self._stream, self._prediction, self._rate)
+        new._states.begin_fresh()
+        return new
 
     def feed(self, name: str) -> FeedView:
         """Return a sensor's clock and season."""

@@ -159,6 +159,11 @@ class Sensors(OneCaller):
         return self._prediction.horizons
 
     @property
+    def bundle_hash(self) -> str:
+        """Return the SHA-256 of the bundle's manifest, which holds the hashes of its files."""
+        return self._stream.manifest.bundle_hash
+
+    @property
     def backend_report(self) -> dict[str, Any]:
         """Return a report that says what runs, and why nothing better does.
 

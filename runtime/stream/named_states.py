@@ -112,6 +112,10 @@ class NamedStates:
         """Return the number of a name, from 0 on; None for one that has not come."""
         return self._numbers.get(name)
 
+    def begin_fresh(self) -> None:
+        """Let the first sensor begin with a fresh state, although the stream has learned points."""
+        self._slots_for(1)
+
     def turn_to(self, name: str) -> int:
         """Make the state of a sensor, known or new, the stream's state; return the name's number.
 

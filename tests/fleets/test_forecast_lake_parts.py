@@ -21,7 +21,7 @@ from edgefold.fleets.forecasting.shard_rows import lake_parts, read_shard
 from edgefold.runtime import Sensors
 from edgefold.runtime.errors import MemoryLimitError
 from edgefold.runtime.sensors.alarms.incidents import Incidents
-from tests.fleets.test_forecast_lake import CHOICE, sensor_lake, rows_of, write
+from tests.fleets.test_forecast_lake import CHOICE, rows_of, sensor_lake, write
 
 pytestmark = pytest.mark.usefixtures("compiled_sensors")
 __all__ = ["sensor_lake"]  # a fixture

@@ -401,3 +401,16 @@ def test_another_model_is_refused(tiny_bundle: FilePath) -> None:
 def test_an_absurd_rate_of_false_alarms_is_refused(rate: Any) -> None:
     with pytest.raises(ValueRefusedError, match="1e-4"):
         Sensors.open(false_alarms=rate)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_reset_forgets_all_sensors(compiled: bool) -> None:
+    with Sensors.open(compiled=compiled) as sensors:
+        run(sensors, signal(30))
+        first = sensors.ahead(4)
+        sensors.reset()
+        assert sensors.names == ()
+        with pytest.raises(DataError, match="no row"):
+            sensors.ahead(4)
+        run(sensors, signal(30))
+        assert sensors.ahead(4) == first and len(sensors.bundle_hash) == 64
