@@ -51,6 +51,8 @@ MOST_DRAWN = 2000
 """Number of the last rows of a sensor that are kept for its picture: more than a day of minutes."""
 SENSOR_BYTES = 220_000
 """Memory of one more sensor: its state, clock and counts. Measured with 10,000 columns."""
+WARM_BYTES = 900_000
+"""Further memory of a sensor while siblings help it, in its first 300 rows. Measured with 8."""
 MANY = 1000
 """From this number of sensors on, their memory is reported before they come."""
 MOST_ALARMS = 8
@@ -188,7 +190,8 @@ class ForecastRun:
         self.n_lines = 0
         self._alarms = alarms
         self.incidents = None if alarms is None else Incidents()
-        self._bytes = (1 + bool(beside)) * SENSOR_BYTES + (0 if alarms is None else TIMES_BYTES)
+        own = SENSOR_BYTES + WARM_BYTES * bool(sensors.siblings)
+        self._bytes = (1 + bool(beside)) * own + (0 if alarms is None else TIMES_BYTES)
         self._limit = memory_limit or free_memory()
         self._most = int(min(self._limit // self._bytes, MOST_SENSORS))
         self._require_memory(max(len(choice.values), table.n_named))

@@ -48,6 +48,7 @@ def run_command(
         options["stream"] = ""
     options |= _format_options(args, columns if is_pipe else None)
     options["false-alarms"] = args.false_alarms if args.false_alarms != RATE else None
+    options["siblings"] = args.siblings
     options["backend"] = args.backend if args.backend != "auto" else None
     options["engine-cache"] = args.engine_cache
     options["gpu-wait"] = args.gpu_wait if args.gpu_wait != "auto" else None

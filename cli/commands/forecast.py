@@ -20,6 +20,7 @@ from edgefold.cli.lakes.forecast_lake import add_lake_arguments, is_lake, requir
 from edgefold.cli.options.bundle_options import (
     add_backend_argument,
     add_engine_arguments,
+    add_siblings_argument,
     alarm_rate,
     backend_lines,
     byte_size,
@@ -127,6 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="another bundle of the general model (default: the one that is shipped)",
     )
+    add_siblings_argument(model)
     add_backend_argument(model)
     model.add_argument(
         "--memory-limit",
@@ -168,6 +170,7 @@ def run(args: argparse.Namespace) -> int:
     args.input = args.inputs[0]
     from edgefold.cli.faster import tell_faster
     from edgefold.cli.run_command import run_command
+    from edgefold.cli.text.sensors import siblings_line
     from edgefold.runtime import Sensors
     from edgefold.runtime.rows.csv_reader import open_source
     from edgefold.runtime.rows.detect.columns import open_table
@@ -180,10 +183,14 @@ def run(args: argparse.Namespace) -> int:
         format = options_of(FormatOptions, args).given
         table = open_table(file, name, args.time, args.columns, args.series, format, args.beside)
         opened = Sensors.open(
-            args.bundle, args.backend, args.false_alarms, engine=engine_options(args)
+            *(args.bundle, args.backend, args.false_alarms),
+            engine=engine_options(args),
+            siblings=args.siblings,
         )
         with opened as sensors:
             say("\n".join(backend_lines(sensors.backend_report)))
+            if sensors.siblings:
+                say(siblings_line(sensors.siblings))
             tell_faster(str(args.bundle or shipped_bundle()), sensors.backend_report)
             if find_spec("matplotlib") is None:
                 say(f"picture   not drawn without matplotlib: {install_extra('report')} brings it")
@@ -270,7 +277,7 @@ def _forecast(
         memory_limit: Bytes that all sensors may take; None for the memory that is free.
         beside: Columns that are covariates of all others.
     """
-    from edgefold.cli.forecasting import MANY, SENSOR_BYTES, ForecastRun
+    from edgefold.cli.forecasting import MANY, SENSOR_BYTES, WARM_BYTES, ForecastRun
     from edgefold.runtime import DataError
 
     with ExitStack() as stack:
@@ -281,7 +288,8 @@ def _forecast(
         )
         found = ForecastRun(table, sensors, output, ahead, memory_limit, alarms, beside)
         if (n := max(len(table.choice.values), table.n_named)) >= MANY:
-            say(f"memory        {n:,} series take some {n * SENSOR_BYTES / 1e9:.2g} GB")
+            n_bytes = SENSOR_BYTES + WARM_BYTES * bool(sensors.siblings)
+            say(f"memory        {n:,} series take some {n * n_bytes / 1e9:.2g} GB")
         progress = _Progress(name, file, found)
         try:
             found.run(progress.row)

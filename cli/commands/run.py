@@ -34,7 +34,7 @@ from edgefold.runtime.sources.row_source import prefix_of, source_name
 from edgefold.runtime.stop_signal import StopSignal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from edgefold.runtime import Manifest
     from edgefold.runtime.loop.arrival import RowAdapter
@@ -203,6 +203,8 @@ def _run(args: argparse.Namespace, signal_stop: StopSignal) -> int:
             args.source or (source_name(args.input) if stream.manifest.of_step("merge") else ""),
         )
         adapters, columns = _adapters(args, stream.manifest, n_streams, table)
+        if args.siblings is not None:
+            _start_warm(args, adapters, stream.manifest, opened)
         to = SinkOptions(
             stop, args.rotate, "--output", args.snapshot, of_source.tell, watchers.idle
         )
@@ -267,7 +269,7 @@ def _find_table(
     Returns:
         The columns (None if the options name all), and the number of sensors; see `_n_streams`.
     """
-    from edgefold.cli.forecasting import MANY, SENSOR_BYTES
+    from edgefold.cli.forecasting import MANY, SENSOR_BYTES, WARM_BYTES
     from edgefold.cli.text.sensor_forecasts import table_lines
     from edgefold.runtime import SnapshotError
     from edgefold.runtime.loop.sensor_rows import find_columns, kept_columns
@@ -295,7 +297,8 @@ def _find_table(
         say("\n".join(map(printable, table_lines(table, table.choice.values))))
     n_series = max(n_named, len(columns.choice.values))
     if n_series >= MANY:
-        say(f"memory        {n_series:,} series take some {n_series * SENSOR_BYTES / 1e9:.2g} GB")
+        n_bytes = SENSOR_BYTES + WARM_BYTES * (args.siblings is not None)
+        say(f"memory        {n_series:,} series take some {n_series * n_bytes / 1e9:.2g} GB")
     if columns.choice.series:
         return columns, args.streams or max(LEAST_STREAMS, 2 * n_named)
     _require_streams(args, len(columns.choice.values))
@@ -333,6 +336,36 @@ def _adapters(
     return adapters, (
         WideColumns(adapters[0].columns, args.time, args.value) if n_streams else None
     )
+
+
+def _start_warm(
+    args: argparse.Namespace, adapters: Sequence[RowAdapter], manifest: Manifest, opened: ExitStack
+) -> None:
+    """Let new sensors start by the states of --siblings; other models refuse it (DataError).
+
+    Args:
+        args: The options of the command.
+        adapters: The adapters of the model in service.
+        manifest: The manifest of its bundle.
+        opened: Closes at the end the stream that runs the siblings.
+    """
+    from edgefold.cli.text.sensors import siblings_line
+    from edgefold.runtime import DataError
+    from edgefold.runtime.loop.sensor_rows import SensorRows
+    from edgefold.runtime.sensors.warm.fleet import Fleet
+    from edgefold.runtime.sensors.warm.siblings import read_siblings
+
+    rows = [adapter for adapter in adapters if isinstance(adapter, SensorRows)]
+    if not rows:
+        raise DataError(
+            f"{manifest.path} learns nothing of siblings, which the general model of sensors does "
+            "alone; leave out --siblings."
+        )
+    siblings = read_siblings(args.siblings, manifest)
+    fleet = Fleet(opened.enter_context(open_stream(args, args.bundle, len(siblings))), siblings)
+    for adapter in rows:
+        adapter.start_warm(fleet)
+    say(siblings_line([sibling.name for sibling in siblings]))
 
 
 def _of_sensors(args: argparse.Namespace, adapters: list[RowAdapter], bundle: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefold.cli.options.bundle_options import (
+    add_siblings_argument,
     add_stream_arguments,
     alarm_rate,
     byte_size,
@@ -212,6 +213,7 @@ def add_sensor_arguments(parser: argparse.ArgumentParser) -> None:
         "with --stream; of a wide file it is the number of columns. Of the general model's long "
         "files it is by default twice as many as the first lines name, and at least 16",
     )
+    add_siblings_argument(sensors)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

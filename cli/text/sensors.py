@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgefold.cli.text.streams import aligned, short
-from edgefold.runtime.rows.csv_fields import Clock
+from edgefold.runtime.rows.csv_fields import Clock, plain
 from edgefold.runtime.series.durations import elapsed
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def sensor_lines(sensors: Sequence[LoopStream]) -> list[str]:
     if not learners:
         return []
     if len(learners) == 1 and not learners[0][0].name:
-        return _one(learners[0][1])
+        return _one(*learners[0])
     rows = [HEADS, *((short(sensor.name), *_fields(sensor, a)) for sensor, a in learners)]
     return ["", *aligned(rows), ""]
 
 
-def _one(adapter: SensorRows) -> list[str]:
+def _one(sensor: LoopStream, adapter: SensorRows) -> list[str]:
     tally = adapter.engine.scores
     lines = []
     if tally.n_gaps:
@@ -52,8 +52,14 @@ def _one(adapter: SensorRows) -> list[str]:
         errors = f"{tally.mean_error:.4g}, persistence {tally.mean_change:.4g}"
         ratio = f", ratio {tally.error / tally.change:.3f}" if tally.change else ""
         lines.append(f"MAE           {errors}{ratio}")
-    lines.append(f"alarms        {tally.n_alarms:,.0f}")
+    lines.append(f"alarms        {sensor.counters.anomalies:,}")
     return lines
+
+
+def siblings_line(names: Sequence[str]) -> str:
+    """Return a line on the siblings by which new sensors start."""
+    shown = ", ".join(plain(name) for name in names)
+    return f"siblings  {shown}"
 
 
 def season_text(feed: FeedView, clock: Clock) -> str:
@@ -72,4 +78,4 @@ def _fields(sensor: LoopStream, adapter: SensorRows) -> tuple[str, ...]:
     if tally.n_forecast:
         scores = f"{tally.coverage_90:.1%}", f"{tally.mean_error:.4g}", f"{tally.mean_change:.4g}"
     counts = f"{sensor.counters.rows:,}", f"{tally.n_missing:,.0f}", str(feed.season or "-")
-    return (*counts, *scores, f"{tally.n_alarms:,.0f}")
+    return (*counts, *scores, f"{sensor.counters.anomalies:,}")

@@ -23,6 +23,7 @@ from edgefold.runtime.predictions.sensor_forecast import band_names, place_of_le
 from edgefold.runtime.rows.csv_columns import Row, SeriesColumns
 from edgefold.runtime.sensors.alarms.alarms import RATE
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine
+from edgefold.runtime.sensors.warm.fleet import Fleet
 from edgefold.runtime.sources.row_source import RowSource
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.trial.successor import refuse_old_bundle
@@ -42,6 +43,7 @@ class SensorRows(RowAdapter):
 
     Attributes:
         engine: The engine, which holds the sensor's clock, alarms and counts.
+        fleet: The siblings by which the sensor starts warm; None without any.
     """
 
     has_line = False
@@ -53,11 +55,17 @@ class SensorRows(RowAdapter):
         super().__init__(columns, 1)
         self.header = ("time", "value")
         self._times, self._kind = columns, kind
+        self.fleet: Fleet | None = None
         self.watch_at(rate)
 
     def watch_at(self, rate: float) -> None:
         """Start with a new, empty engine, whose rate of false alarms is this share of the rows."""
         self.engine = SensorEngine(self._kind, rate)
+
+    def start_warm(self, fleet: Fleet) -> None:
+        """Start with a new, empty engine, whose first rows are forecast by siblings, too."""
+        self.fleet = fleet
+        self.engine = SensorEngine(self._kind, self.engine.rate, fleet=fleet)
 
     def share_columns(self, other: SensorRows) -> None:
         """Use the columns of another sensor of the same input, so that both read times alike."""

@@ -27,6 +27,7 @@ from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_columns import Row
 from edgefold.runtime.rows.csv_fields import quoted
 from edgefold.runtime.sensors.engine import ScoredRow
+from edgefold.runtime.sensors.warm.kept_starts import restored_starts, warm_arrays
 from edgefold.runtime.stream.named_states import NamedStates
 from edgefold.runtime.stream.provenance import MOST_ROWS, Piece
 from edgefold.runtime.stream.stream import Stream
@@ -347,7 +348,10 @@ class LoopStreams:
 
         It needs them once every sensor has come.
         """
-        own = sum(array.nbytes for array in self.first.adapter.arrays().values())
+        adapter = self.first.adapter
+        own = sum(array.nbytes for array in adapter.arrays().values())
+        if isinstance(adapter, SensorRows) and adapter.fleet is not None:
+            own += adapter.fleet.n_bytes
         return self._states.n_bytes + len(self.all) * (own + RECORD_BYTES)
 
     def arrays(self) -> dict[str, Array]:
@@ -355,9 +359,20 @@ class LoopStreams:
 
         They are the sensors' histories and, where rows name their sensor, the sensors' states.
         """
+        warm = warm_arrays([rows.engine.warm for rows in self._sensor_rows()])
         if not self.are_named:
-            return self.first.adapter.arrays()
-        return self._states.arrays([sensor.adapter for sensor in self.all])
+            return {**self.first.adapter.arrays(), **warm}
+        return {**self._states.arrays([sensor.adapter for sensor in self.all]), **warm}
+
+    def _sensor_rows(self, n: int | None = None) -> list[SensorRows]:
+        """Return the adapters of sensors of the general model; none for other models.
+
+        Args:
+            n: The number of first sensors; None for those that have come.
+        """
+        n = len(self.named or [self.first]) if n is None else n
+        adapters = (sensor.adapter for sensor in self.all[:n])
+        return [adapter for adapter in adapters if isinstance(adapter, SensorRows)]
 
     def load(
         self, arrays: Mapping[str, Array], names: Sequence[str], counters: Sequence[Counters]
@@ -378,5 +393,12 @@ class LoopStreams:
             self._states.load(arrays, names, [sensor.adapter for sensor in self.all])
         else:
             self.first.adapter.load(arrays)
+        rows = self._sensor_rows(len(names or [""]))
+        if rows:
+            fleet, rate = rows[0].fleet, rows[0].engine.rate
+            for one, warm in zip(
+                rows, restored_starts(arrays, len(rows), fleet, rate), strict=True
+            ):
+                one.engine.warm = warm
         for sensor, name, counts in zip(self.all, names or [""], counters, strict=False):
             sensor.name, sensor.counters = name, counts

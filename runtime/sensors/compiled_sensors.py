@@ -23,6 +23,7 @@ from edgefold.runtime.kept_arrays import as_part, part_of
 from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.rows.csv_fields import Clock
 from edgefold.runtime.sensors.clock.notes import RowNews, notes_of, refusal_text
+from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.clock.seasons import Season
 from edgefold.runtime.sensors.compiled_functions import (
     N_FACTS,
@@ -30,7 +31,7 @@ from edgefold.runtime.sensors.compiled_functions import (
     Facts,
     SensorFunctions,
 )
-from edgefold.runtime.sensors.engine import ScoredRow
+from edgefold.runtime.sensors.engine import ScoredRow, mixed_row
 from edgefold.runtime.sensors.forecasts import Path
 from edgefold.runtime.sensors.named_sensors import FULL, FeedView, NamedSensors
 from edgefold.runtime.sensors.scored_rows import (
@@ -44,6 +45,8 @@ from edgefold.runtime.sensors.scored_rows import (
 from edgefold.runtime.sensors.shipped_bundle import word_of
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, seconds_of
 from edgefold.runtime.sensors.timed_engine import KINDS
+from edgefold.runtime.sensors.warm.fleet import Fleet
+from edgefold.runtime.sensors.warm.warm_start import SiblingSteps, WarmStart
 from edgefold.runtime.stream.named_states import MOST_SENSORS
 from edgefold.runtime.stream.snapshot import STREAMS
 from edgefold.runtime.stream.state_slots import POINTS
@@ -69,6 +72,9 @@ class CompiledSensor:
     Attributes:
         kind, n_rows: As `TimedEngine` has them.
         numbers: The numbers of the sensor after its newest row; they never change in place.
+        warm: As `SensorEngine` has it.
+        clock: Gives the siblings' states the same inputs as the library computes; None without
+            siblings.
     """
 
     def __init__(self, functions: SensorFunctions, rate: float):
@@ -77,6 +83,8 @@ class CompiledSensor:
         self.address = self._memory.ctypes.data
         self.kind: Kind | None = None
         self.n_rows = 0
+        self.warm: WarmStart | None = None
+        self.clock: SensorFeed | None = None
         functions.start(self.address, rate)
         self.numbers = self._told()
 
@@ -155,7 +163,8 @@ class CompiledSensor:
         functions = self._functions
         ahead = self.numbers[N_FACTS + functions.n_forecast + N_SCORES :]
         ahead = ahead.reshape(functions.n_ahead, functions.n_forecast)
-        return ahead[:, 0], ahead[:, 1:]
+        own = ahead[:, 0], ahead[:, 1:]
+        return own if self.warm is None else self.warm.known(own)
 
     def path(self, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots; NaN while too few rows have come."""
@@ -163,7 +172,8 @@ class CompiledSensor:
         quantiles = np.full((horizon, self._functions.n_forecast - 1), math.nan)
         places = means.ctypes.data, quantiles.ctypes.data
         self._functions.path(self.address, horizon, *places)
-        return Path(means, quantiles)
+        own = Path(means, quantiles)
+        return own if self.warm is None else self.warm.path(own, horizon)
 
     def save(self, record: Array, counts: Array) -> None:
         """Write all arrays of the sensor into a record (1,), and `POINTS` into counts (2,)."""
@@ -183,11 +193,24 @@ class _Pushed(NamedTuple):
         name: The sensor's name.
         sensor: The sensor.
         kind: The kind of its times.
+        time, value: Those of the row; of several rows any.
+        siblings: What its siblings' states have made of the row; None if it goes by itself.
     """
 
     name: str
     sensor: CompiledSensor
     kind: Kind
+    time: float = math.nan
+    value: float = math.nan
+    siblings: _Siblings | None = None
+
+
+class _Siblings(NamedTuple):
+    """Holds what the siblings of a sensor knew before a row, and what their states made of it."""
+
+    warm: WarmStart
+    steps: SiblingSteps
+    clock: SensorFeed
 
 
 class CompiledSensors:
@@ -202,14 +225,22 @@ class CompiledSensors:
         prediction: The prediction kind of the bundle.
         rate: The share of sound rows that may be alarms.
         functions: The library's functions.
+        fleet: The siblings by which new sensors start warm; None lets them start cold.
     """
 
     rules = "C"
 
     def __init__(
-        self, stream: Stream, prediction: SensorForecast, rate: float, functions: SensorFunctions
+        self,
+        stream: Stream,
+        prediction: SensorForecast,
+        rate: float,
+        functions: SensorFunctions,
+        fleet: Fleet | None = None,
     ):
         self._stream, self._prediction, self._rate = stream, prediction, rate
+        self._fleet = fleet
+        self._row: ScoredRow | None = None  # the row that was learned last
         self._functions = functions
         self._sensors: dict[str, CompiledSensor] = {}
         self._present: str | None = None  # the sensor whose state Python's stream would hold
@@ -222,7 +253,9 @@ class CompiledSensors:
         )
 
     @classmethod
-    def of(cls, stream: Stream, prediction: SensorForecast, rate: float) -> CompiledSensors:
+    def of(
+        cls, stream: Stream, prediction: SensorForecast, rate: float, fleet: Fleet | None = None
+    ) -> CompiledSensors:
         """Return sensors that run on the library of a stream's backend.
 
         Raises:
@@ -238,7 +271,7 @@ class CompiledSensors:
                 f"the library has no rules of this version ({error}); run `edgefold build "
                 f"{word_of(str(stream.manifest.path))}`."
             ) from error
-        return cls(stream, prediction, rate, functions)
+        return cls(stream, prediction, rate, functions, fleet)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -259,10 +292,11 @@ class CompiledSensors:
             sensor = CompiledSensor(self._functions, self._rate)
         kind = sensor.kind or kind_of(time, dated)
         seconds = seconds_of(time, kind, sensor.n_rows)
+        siblings = self._siblings(sensor, name, seconds, value, kind == "dates")
         self._numbers[0] = 0.0  # a row that is learned counts at least one slot
         if not is_beyond:
             self._n_rows[0] = sensor.n_rows + 1
-            self._pushed = _Pushed(name, sensor, kind)
+            self._pushed = _Pushed(name, sensor, kind, seconds, value, siblings)
         try:
             refusal = self._functions.push(
                 sensor.address, seconds, value, kind == "dates", self._place
@@ -275,7 +309,24 @@ class CompiledSensors:
             raise self._refusal(refusal, seconds, value, self._numbers[DISTANCE].item(), kind)
         if is_beyond:
             raise DataError(FULL.format(n=MOST_SENSORS))
-        return sensor.row(seconds, value)
+        assert self._row is not None
+        return self._row
+
+    def _siblings(
+        self, sensor: CompiledSensor, name: str, time: float, value: float, dated: bool
+    ) -> _Siblings | None:
+        """Let the siblings' states of a sensor take a row, if it still starts warm."""
+        warm, clock = sensor.warm, sensor.clock
+        if name not in self._sensors and self._fleet is not None:
+            warm = WarmStart.begin(self._fleet, self._rate)
+            clock = SensorFeed(self._prediction.longest_season)
+        if warm is None or clock is None:
+            return None
+        try:
+            x = clock.rows(time, value, dated)
+        except DataError:  # the library refuses the row, too
+            return None
+        return _Siblings(warm, warm.steps(x, value), clock)
 
     def _refusal(
         self, refusal: int, time: float, value: float, distance: float, kind: Kind
@@ -290,7 +341,7 @@ class CompiledSensors:
         """Score and learn some rows in one call of C; the arguments are as for `step_rows`.
 
         Rows go one by one where the library has no such function, before a sensor's first row,
-        and for times of another kind than before or that are no numbers.
+        while it starts warm, and for times of another kind than before or that are no numbers.
         """
         self._settle()
         sensor, functions = self._sensors.get(name), self._functions
@@ -298,6 +349,7 @@ class CompiledSensors:
             functions.push_rows is None
             or sensor is None
             or sensor.kind is None
+            or sensor.warm is not None
             or isinstance(times, list)
             or (times is None) != (sensor.kind == "rows")
         ):
@@ -349,6 +401,13 @@ class CompiledSensors:
             sensor = pushed.sensor
             sensor.kind, sensor.n_rows = pushed.kind, self._n_rows.item()
             sensor.numbers = self._numbers.copy()
+            self._row = row = sensor.row(pushed.time, pushed.value)
+            if pushed.siblings is not None:
+                warm, steps, clock = pushed.siblings
+                self._row, sensor.warm = mixed_row(row, warm, steps, clock.place)
+                sensor.clock = None if sensor.warm is None else clock.prepared()
+                if sensor.warm is not None:
+                    sensor.warm.settle()
             self._sensors[pushed.name] = sensor
             self._present = pushed.name
         self._pushed = None
@@ -363,7 +422,9 @@ class CompiledSensors:
 
     def emptied(self) -> CompiledSensors:
         """Return sensors on the same library of which no row has come."""
-        return CompiledSensors(self._stream, self._prediction, self._rate, self._functions)
+        return CompiledSensors(
+            self._stream, self._prediction, self._rate, self._functions, self._fleet
+        )
 
     def feed(self, name: str) -> FeedView:
         """Return a sensor's clock and season."""
@@ -387,6 +448,9 @@ class CompiledSensors:
         """Return the same sensors with Python's rules; the stream then holds the present state."""
         self._settle()
         python = self._python(list(self._sensors))
+        python.fleet = self._fleet
+        for name, sensor in self._sensors.items():
+            python.engines[name].warm = sensor.warm
         if self._present is not None:
             python.turn_to(self._present)
         return python
@@ -417,4 +481,7 @@ class CompiledSensors:
             counts = np.array([arrays[key][number] for key in POINTS], np.int64)
             sensor = new._sensors[name] = CompiledSensor(self._functions, self._rate)
             sensor.load(record, counts, arrays["rows"][number])
+            engine = other.engines[name]
+            if engine.warm is not None:
+                sensor.warm, sensor.clock = engine.warm, engine.feed
         return new

@@ -10,8 +10,8 @@ A slot is one place in the even sequence of times in which the rows of a sensor 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.kept_arrays import as_part, part_of, require_same
@@ -21,12 +21,16 @@ from edgefold.runtime.predictions.sensor_forecast import (
     usual_of,
 )
 from edgefold.runtime.sensors.alarms.alarms import RATE, Watch
+from edgefold.runtime.sensors.alarms.slot_place import SlotPlace
+from edgefold.runtime.sensors.alarms.verdict import AlarmVerdict, Event
 from edgefold.runtime.sensors.clock.row_clock import SensorFeed
 from edgefold.runtime.sensors.score_counts import ScoreCounts
 from edgefold.runtime.sensors.sensor_scores import SensorScores, has_forecast
+from edgefold.runtime.sensors.warm.warm_start import RowForecast, SiblingSteps, WarmStart
 
 if TYPE_CHECKING:
     from edgefold.runtime.sensors.slots_ahead import SlotsAhead
+    from edgefold.runtime.sensors.warm.fleet import Fleet
     from edgefold.runtime.stream.named_states import NamedStates
 
 WATCH = "watch_"
@@ -80,12 +84,42 @@ class ScoredRow:
         return self.is_known and self.value == self.value
 
 
+def mixed_row(
+    own: ScoredRow, warm: WarmStart, steps: SiblingSteps, place: SlotPlace
+) -> tuple[ScoredRow, WarmStart | None]:
+    """Mix a row as the sensor's own state scored it with the forecasts of its siblings' states.
+
+    Args:
+        own: The row.
+        warm: What the siblings' states knew before it.
+        steps: What they made of it.
+        place: Where it stands in the season and the day.
+
+    Returns:
+        The row as it is given out, and what takes the place of `warm`.
+    """
+    forecast = RowForecast(own.mean, own.quantiles, own.log_density, own.p_value)
+    verdict = AlarmVerdict(own.alarm, cast(Event, own.event), own.n_since, own.size)
+    numbers = own.value, own.is_known, own.n_missing, place
+    mixed, verdict, following = warm.following(steps, forecast, verdict, *numbers)
+    row = replace(
+        own,
+        **mixed._asdict(),
+        alarm=verdict.alarm,
+        event=verdict.event,
+        n_since=verdict.n_since,
+        size=verdict.size,
+    )
+    return row, following
+
+
 class _Changed(NamedTuple):
     """Holds what the attributes of a `SensorEngine` become by a row."""
 
     feed: SensorFeed
     scores: SensorScores
     ahead: SlotsAhead | None
+    warm: WarmStart | None
 
 
 class SensorEngine:
@@ -95,14 +129,25 @@ class SensorEngine:
         kind: The prediction kind of the bundle.
         rate: The share of sound rows that may be alarms.
         ahead: The object that keeps the forecasts of later slots; None if nobody asks for them.
+        fleet: The siblings by which the sensor starts warm; None lets it start cold.
 
     Attributes:
         feed: The sensor's clock and season.
         ahead: The forecasts of later slots, or None.
+        warm: What the siblings' states know of the sensor; None before its first row, after its
+            first `N_ROWS`, and without siblings.
     """
 
-    def __init__(self, kind: SensorForecast, rate: float = RATE, ahead: SlotsAhead | None = None):
+    def __init__(
+        self,
+        kind: SensorForecast,
+        rate: float = RATE,
+        ahead: SlotsAhead | None = None,
+        fleet: Fleet | None = None,
+    ):
         self.rate, self.ahead = rate, ahead
+        self._fleet = fleet  # until the first row
+        self.warm: WarmStart | None = None
         self.feed, self._scores = SensorFeed(kind.longest_season), SensorScores()
         self._changed: _Changed | None = None  # what the row in work makes of these
         self._scores.begin(rate, *(place_of_level(kind.levels, p) for p in (0.05, 0.5, 0.95)))
@@ -138,13 +183,22 @@ class SensorEngine:
         states.settle()
         x = self.feed.rows(time, value, dated)
         ahead = None if self.ahead is None else self.ahead.copy()
+        warm = self.warm
+        if self._fleet is not None:
+            warm = WarmStart.begin(self._fleet, self.rate)
+        steps = None if warm is None else warm.steps(x, value)
         scored: list[ScoredRow] = []
 
         def prepare(slot: int, prediction: Prediction) -> None:
             n_points = states.stream.n_points + 1  # with this slot, which is learned next
             if slot == len(x) - 1:
                 is_usual = has_forecast(n_points, n_values)
-                scored.append(self._score(time, value, prediction, int(x[-1, 2]), is_usual, ahead))
+                row = self._score(time, value, prediction, int(x[-1, 2]), is_usual, ahead)
+                if warm is not None and steps is not None:
+                    assert self._changed is not None
+                    row, following = mixed_row(row, warm, steps, self.feed.place)
+                    self._changed = self._changed._replace(warm=following)
+                scored.append(row)
                 if ahead is not None:
                     ahead.keep(prediction, value, int(x[-1, 2]), len(x))
 
@@ -176,7 +230,7 @@ class SensorEngine:
         scores, usual, place = self._scores.copy(), usual_of(tensors), self.feed.place
         scored = log_density, p_value, usual, n_missing, place, is_usual
         verdict = scores.score(value, quantiles, *scored)
-        self._changed = _Changed(self.feed.prepared(), scores, ahead)
+        self._changed = _Changed(self.feed.prepared(), scores, ahead, None)
         mean = tensors["mean"].item()
         return ScoredRow(
             *(time, value, scores.is_known, mean, quantiles, log_density, p_value),
@@ -191,7 +245,10 @@ class SensorEngine:
     def finish(self) -> None:
         """Make the changes of the row that the model has learned; a second call changes nothing."""
         assert self._changed is not None
-        feed, self._scores, self.ahead = self._changed
+        feed, self._scores, self.ahead, self.warm = self._changed
+        self._fleet = None
+        if self.warm is not None:
+            self.warm.settle()
         self.feed.take(feed)
 
     def arrays(self) -> dict[str, Array]:
@@ -211,4 +268,4 @@ class SensorEngine:
         scores.counts = ScoreCounts.from_array(arrays["tally"])
         scores.watch.load(part_of(arrays, WATCH))
         self.feed.load(arrays)
-        self._scores = scores
+        self._scores, self._fleet = scores, None

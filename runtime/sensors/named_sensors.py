@@ -15,6 +15,8 @@ from edgefold.runtime.sensors.engine import ScoredRow
 from edgefold.runtime.sensors.forecasts import Path
 from edgefold.runtime.sensors.scored_rows import RowShape, ScoredRows, Times, one_by_one
 from edgefold.runtime.sensors.timed_engine import TimedEngine
+from edgefold.runtime.sensors.warm.fleet import Fleet
+from edgefold.runtime.sensors.warm.kept_starts import restored_starts, warm_arrays
 from edgefold.runtime.stream.named_states import MOST_SENSORS, NamedStates
 from edgefold.runtime.stream.stream import Stream
 
@@ -59,16 +61,21 @@ class NamedSensors:
         stream: An open stream of the general model, which runs nothing else.
         prediction: The prediction kind of the bundle.
         rate: The share of sound rows that may be alarms.
+        fleet: The siblings by which new sensors start warm; None lets them start cold.
 
     Attributes:
         rules: The language in which the rules run.
         engines: The sensors by their names.
+        fleet: The siblings.
     """
 
     rules = "Python"
 
-    def __init__(self, stream: Stream, prediction: SensorForecast, rate: float):
+    def __init__(
+        self, stream: Stream, prediction: SensorForecast, rate: float, fleet: Fleet | None = None
+    ):
         self._stream, self._prediction, self._rate = stream, prediction, rate
+        self.fleet = fleet
         self._states = NamedStates(stream, MOST_SENSORS, FULL)
         self.engines: dict[str, TimedEngine] = {}
 
@@ -87,7 +94,7 @@ class NamedSensors:
         self._states.settle()
         engine = self.engines.get(name)
         if engine is None:
-            engine = TimedEngine(self._prediction, self._rate, name, self.engines)
+            engine = TimedEngine(self._prediction, self._rate, name, self.engines, self.fleet)
         return engine.take(self._states, time, value, dated)
 
     def take_rows(
@@ -100,7 +107,7 @@ class NamedSensors:
 
     def emptied(self) -> NamedSensors:
         """Return sensors on the same stream of which no row has come."""
-        new = NamedSensors(self._stream, self._prediction, self._rate)
+        new = NamedSensors(self._stream, self._prediction, self._rate, self.fleet)
         new._states.begin_fresh()
         return new
 
@@ -111,7 +118,9 @@ class NamedSensors:
     def known(self, name: str) -> tuple[FloatArray, FloatArray] | None:
         """Return a sensor's forecasts of later slots, as `SlotsAhead.known` does."""
         self._states.turn_to(name)
-        return self.engines[name].ahead.known(self._states)
+        engine = self.engines[name]
+        own = engine.ahead.known(self._states)
+        return own if engine.warm is None else engine.warm.known(own)
 
     def n_points(self, name: str) -> int:
         """Return how many slots of a sensor the model has learned."""
@@ -121,7 +130,9 @@ class NamedSensors:
     def path(self, name: str, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots of a sensor; NaN while too few rows came."""
         self._states.turn_to(name)
-        return self.engines[name].ahead.path(self._states, horizon)
+        engine = self.engines[name]
+        own = engine.ahead.path(self._states, horizon)
+        return own if engine.warm is None else engine.warm.path(own, horizon)
 
     def in_python(self) -> NamedSensors:
         """Return this object: Python runs its rules. End first what an interrupted call began."""
@@ -138,7 +149,8 @@ class NamedSensors:
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that a snapshot must keep of all sensors, stacked by their names."""
-        return self._states.arrays([self.engines[name] for name in self.names])
+        engines = [self.engines[name] for name in self.names]
+        return {**self._states.arrays(engines), **warm_arrays([one.warm for one in engines])}
 
     def load(self, arrays: Mapping[str, Array], names: Sequence[str]) -> None:
         """Restore the arrays that `arrays` returned; no row may have come before.
@@ -149,3 +161,6 @@ class NamedSensors:
         for name in names:
             self.engines[name] = TimedEngine(self._prediction, self._rate, name, self.engines)
         self._states.load(arrays, names, list(self.engines.values()))
+        starts = restored_starts(arrays, len(names), self.fleet, self._rate)
+        for name, warm in zip(names, starts, strict=True):
+            self.engines[name].warm = warm

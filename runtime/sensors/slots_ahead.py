@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from edgefold.runtime.predictions import Prediction, SensorForecast
 from edgefold.runtime.predictions.sensor_forecast import NO_SEASON
 from edgefold.runtime.sensors.forecasts import Path
 from edgefold.runtime.sensors.joined_path import MOST_HORIZONS, AheadCounts, JoinedPath
-from edgefold.runtime.stream.named_states import NamedStates
 
 ARRAYS = ("means", "quantiles")
 """The names of the attributes of `SlotsAhead` that a snapshot keeps, beside its counts."""
@@ -28,6 +28,17 @@ but the first and, last, one season ahead."""
 BOUNDS, UNBOUNDED = "limits_bounds", "limits_without"
 """The names of two more: the limits of the values, (1, 2); and the means and quantiles ahead as
 they are without these, (1, H + 1, 1 + Q)."""
+
+
+class PresentState(Protocol):
+    """Shows the present state of a sensor; `NamedStates` is one."""
+
+    @property
+    def n_points(self) -> int:
+        """Return how many slots it has learned."""
+
+    def present(self) -> dict[str, Array]:
+        """Return its tensors by name."""
 
 
 class SlotsAhead:
@@ -69,35 +80,35 @@ class SlotsAhead:
             self.means = prediction.ahead_mean[0].astype(np.float64)
             self.quantiles = prediction.ahead_quantiles[0].astype(np.float64)
 
-    def known(self, states: NamedStates) -> tuple[FloatArray, FloatArray] | None:
+    def known(self, states: PresentState) -> tuple[FloatArray, FloatArray] | None:
         """Return means and quantiles, which never change, at the horizons and a season ahead.
 
         The result is None while too few values have come. The state of this sensor must be the
         present one of `states`.
         """
-        if not self.counts.is_known(states.stream.n_points):
+        if not self.counts.is_known(states.n_points):
             return None
         if not self.counts.age:
             return self.means, self.quantiles
         path = self._joined(states, [*self._horizons, self.counts.season or NO_SEASON])
         return path.mean, path.quantiles
 
-    def path(self, states: NamedStates, horizon: int) -> Path:
+    def path(self, states: PresentState, horizon: int) -> Path:
         """Forecast each of the next `horizon` slots of the sensor whose state is the present one.
 
         All numbers are NaN while too few values have come.
         """
-        if not self.counts.is_known(states.stream.n_points):
+        if not self.counts.is_known(states.n_points):
             unknown = np.full((horizon, 1 + self.quantiles.shape[1]), math.nan)
             return Path(unknown[:, 0], unknown[:, 1:])
         return self._joined(states, range(1, horizon + 1))
 
-    def _joined(self, states: NamedStates, slots: Sequence[int]) -> Path:
+    def _joined(self, states: PresentState, slots: Sequence[int]) -> Path:
         """Forecast some slots, each given as how many slots it comes after the newest one."""
         held, counts, path = states.present(), self.counts, JoinedPath()
         path.horizons = [*self._horizons, *[0] * (MOST_HORIZONS - len(self._horizons))]
         path.n_columns = 1 + self.quantiles.shape[1]
-        path.season, path.age, path.n_points = counts.season, counts.age, states.stream.n_points
+        path.season, path.age, path.n_points = counts.season, counts.age, states.n_points
         path.values = held[VALUES].ravel()
         path.n_ring = len(path.values)
         path.made = np.column_stack([self.means, self.quantiles]).ravel()

@@ -14,6 +14,7 @@ from edgefold.runtime.predictions import SensorForecast
 from edgefold.runtime.sensors.engine import ScoredRow, SensorEngine, converted
 from edgefold.runtime.sensors.slots_ahead import SlotsAhead
 from edgefold.runtime.sensors.time_parsing import Kind, kind_of, seconds_of
+from edgefold.runtime.sensors.warm.fleet import Fleet
 from edgefold.runtime.stream.named_states import NamedStates
 
 KINDS: tuple[Kind | None, ...] = (None, "dates", "numbers", "rows")
@@ -27,6 +28,7 @@ class TimedEngine(SensorEngine):
         rate: The share of sound rows that may be alarms.
         name: The sensor's name.
         known: The engines of all sensors by name; this one is added with its first row.
+        fleet: The siblings by which the sensor starts warm; None lets it start cold.
 
     Attributes:
         kind: The kind of the sensor's times: "dates", "numbers", or "rows" if rows have no times;
@@ -42,8 +44,9 @@ class TimedEngine(SensorEngine):
         rate: float,
         name: str,
         known: dict[str, TimedEngine],
+        fleet: Fleet | None = None,
     ):
-        super().__init__(prediction, rate, SlotsAhead(prediction))
+        super().__init__(prediction, rate, SlotsAhead(prediction), fleet)
         self._name, self._known = name, known
         self.kind: Kind | None = None
         self.n_rows = 0

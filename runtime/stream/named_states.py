@@ -102,6 +102,11 @@ class NamedStates:
         return len(self._numbers)
 
     @property
+    def n_points(self) -> int:
+        """Return how many points the present state has learned."""
+        return self.stream.n_points
+
+    @property
     def n_bytes(self) -> int:
         """Return how many bytes the memory for the sensors' states takes; 0 before it is needed."""
         if self._slots is None:

@@ -1,0 +1,1 @@
+"""Start new sensors warm: forecast their first rows by the states of sibling sensors, too."""

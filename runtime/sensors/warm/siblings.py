@@ -1,0 +1,170 @@
+"""Read the states of sibling sensors from snapshots, and choose those by which new sensors start.
+
+fleet/*.npz, of `Sensors.save` or `edgefold run sensors --snapshot` ──> the K longest-learned
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgefold.runtime.arrays import Array
+from edgefold.runtime.bundle.manifest import Manifest
+from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.kept_arrays import part_of
+from edgefold.runtime.sensors.alarms.alarms import Watch
+from edgefold.runtime.sensors.warm.votes import Votes
+from edgefold.runtime.stream.snapshot import STREAMS, path_of, read_snapshot
+from edgefold.runtime.stream.state_slots import POINTS, StateSlots
+
+MOST = 8
+"""The most siblings of a new sensor: each costs a state and the time of a step."""
+LEAST_SLOTS = 300
+"""The least number of slots that a sibling has learned; a younger one knows too little itself."""
+WATCH = "watch_"
+RECORDS = ("sensors", "loop")
+"""The names of the arrays in which snapshots of `Sensors` and of a loop name their sensors."""
+Paths = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """Holds what a sensor has learned.
+
+    Attributes:
+        name: The snapshot's path, with the sensor's name if it has one.
+        state: The tensors of the model's state and its counts, as `StateSlots.arrays` names them.
+        watch: The arrays of the watch that gives its alarms.
+    """
+
+    name: str
+    state: Mapping[str, Array]
+    watch: Mapping[str, Array]
+
+    @property
+    def n_slots(self) -> int:
+        """Return how many slots it has learned."""
+        return int(self.state[POINTS[0]])
+
+
+def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
+    """Return the `MOST` sensors that have learned most slots, the first of equal ones by name.
+
+    Args:
+        paths: A snapshot, or a folder of which all files `*.npz` are read, or several of these.
+        manifest: The manifest of the bundle that goes on from the states.
+
+    Raises:
+        SnapshotError: There is no snapshot or no sensor that has learned enough, or a snapshot is
+            damaged or of another bundle.
+    """
+    files = [file for path in _listed(paths) for file in _files(path)]
+    siblings: list[Sibling] = []
+    n_young = 0
+    for file in files:
+        for sibling in _read(file, manifest):
+            if sibling.n_slots < LEAST_SLOTS:
+                n_young += 1
+                continue
+            siblings.append(sibling)
+            siblings.sort(key=lambda one: (-one.n_slots, one.name))
+            del siblings[MOST:]  # memory for a few states, however large the fleet is
+    if not siblings:
+        raise SnapshotError(
+            f"{len(files)} snapshots hold no sibling with {LEAST_SLOTS} rows or more ({n_young} "
+            "have fewer); give snapshots of sensors that have run for longer, or start cold."
+        )
+    for sibling in siblings:
+        _require_sound(sibling, manifest)
+    return siblings
+
+
+def _listed(paths: Paths) -> list[str | Path]:
+    return [paths] if isinstance(paths, (str, Path)) else [*paths]
+
+
+def _files(path: str | Path) -> list[Path]:
+    """Return the snapshots at a path; raise SnapshotError if there are none."""
+    place = path_of(path)
+    if not place.is_dir():
+        return [place]
+    files = sorted(place.glob("*.npz"))
+    if not files:
+        raise SnapshotError(
+            f"{place} holds no snapshots (*.npz); name a folder of files that `edgefold run "
+            "sensors --snapshot` or Sensors.save wrote."
+        )
+    return files
+
+
+def _read(file: Path, manifest: Manifest) -> Iterator[Sibling]:
+    """Yield the sensors of a snapshot."""
+    record, state, extra = read_snapshot(file, manifest, [t.name for t in manifest.state])
+    many = part_of(extra, STREAMS)
+    if not many:
+        own = {f"state.{name}": tensor for name, tensor in state.items()}
+        own |= {name: np.array(getattr(record, name), np.int64) for name in POINTS}
+        yield Sibling(str(file), own, Watch.converted(_watch(extra, file)))
+        return
+    names = _names(extra, file)
+    own_names = [*(f"state.{tensor.name}" for tensor in manifest.state), *POINTS]
+    for name in (*own_names, f"{WATCH}watch"):
+        if name not in many or many[name].shape[:1] != (len(names),):
+            raise _damaged(file, f"its {name} does not fit {len(names)} sensors")
+    for number, name in enumerate(names):
+        one = {key: array[number] for key, array in many.items() if len(array) == len(names)}
+        watch = Watch.converted(_watch(one, file))
+        yield Sibling(f"{file} {name}".rstrip(), {key: one[key] for key in own_names}, watch)
+
+
+def _watch(arrays: Mapping[str, Array], file: Path) -> dict[str, Array]:
+    watch = part_of(arrays, WATCH)
+    if "watch" not in watch:
+        raise SnapshotError(
+            f"{file} is a snapshot of no sensor; name one that `edgefold run sensors --snapshot` "
+            "or Sensors.save wrote."
+        )
+    return watch
+
+
+def _names(extra: Mapping[str, Array], file: Path) -> list[str]:
+    """Return the names of a snapshot's sensors."""
+    try:
+        texts = [json.loads(extra[name].tobytes()) for name in RECORDS if name in extra]
+        names = texts[0]["names"] if isinstance(texts[0], dict) else texts[0]
+        return [str(name) for name in names]
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(file, f"its names are missing: {error!r}") from None
+
+
+def _require_sound(sibling: Sibling, manifest: Manifest) -> None:
+    """Refuse a state or a watch of other shapes, or with numbers that none has."""
+    try:
+        StateSlots(manifest, 1).load(_as_stack(sibling), 1)
+        Votes.of([sibling.watch], 1e-4)
+    except (SnapshotError, KeyError, IndexError, ValueError) as error:
+        raise _damaged(Path(sibling.name), str(error)) from None
+
+
+def _as_stack(sibling: Sibling) -> dict[str, Array]:
+    return {name: array[None] for name, array in sibling.state.items()}
+
+
+def slots_of(siblings: Sequence[Sibling], manifest: Manifest) -> StateSlots:
+    """Return slots that hold the siblings' states."""
+    slots = StateSlots(manifest, len(siblings))
+    stacks = [_as_stack(sibling) for sibling in siblings]
+    joined = {name: np.concatenate([stack[name] for stack in stacks]) for name in stacks[0]}
+    slots.load(joined, len(siblings))
+    return slots
+
+
+def _damaged(file: Path, reason: str) -> SnapshotError:
+    return SnapshotError(
+        f"the sibling {file} is damaged ({reason}); use an older copy of its snapshot, or leave "
+        "it out."
+    )
