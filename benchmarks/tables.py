@@ -21,6 +21,7 @@ from benchmarks.accuracy.precision_table import precision
 from benchmarks.alarms.sensor_faults_table import sensor_faults
 from benchmarks.alarms.sensor_lasting_table import sensor_lasting
 from benchmarks.alarms.sensor_schedules_table import sensor_schedules
+from benchmarks.alarms.warm_start_table import warm_start
 from benchmarks.attention.attention_tables import (
     attention_drift,
     attention_operations,
@@ -134,6 +135,7 @@ ORDER = (
     "sensor_paths",
     "sensor_m4",
     "sensor_faults",
+    "warm_start",
     "sensor_lasting",
     "sensor_schedules",
     "sensor_covariates",
@@ -164,6 +166,7 @@ RENDERERS: dict[str, Callable[[Record], list[Table]]] = {
     "sensor_paths": sensor_paths,
     "sensor_m4": sensor_m4,
     "sensor_faults": sensor_faults,
+    "warm_start": warm_start,
     "sensor_lasting": sensor_lasting,
     "sensor_schedules": sensor_schedules,
     "sensor_covariates": sensor_covariates,

@@ -29,12 +29,13 @@ N_HALVINGS = 20
 SNAP = 2e-6
 """The part of the first interval within which a quantile becomes that of one of the forecasts, so
 that a value that is forecast exactly stays exact."""
-OUTER = 0.001
-"""The level of two more quantiles of each forecast, which are extrapolated as a normal density goes
-on beyond its last two."""
-NORMAL = {0.001: -3.0902, 0.05: -1.6449, 0.1: -1.2816}
-REACH = (NORMAL[0.05] - NORMAL[0.001]) / (NORMAL[0.1] - NORMAL[0.05])
-"""How many times as far as from the quantile at 5 % to that at 10 % the one at 0.1 % is beyond."""
+OUTER = np.array([0.001, 0.01, 0.025])
+"""The levels of more quantiles of each forecast, as a normal density has them beyond the last two
+that are known; those on the other side mirror them."""
+NORMAL_OUTER, NORMAL_TWO = np.array([-3.0902, -2.3263, -1.96]), (-1.6449, -1.2816)
+"""The quantiles of a standard normal density at the levels `OUTER`, and at 5 and 10 %."""
+REACH = (NORMAL_TWO[0] - NORMAL_OUTER) / (NORMAL_TWO[1] - NORMAL_TWO[0])
+"""How far these quantiles are beyond the one at 5 %, in distances of it from the one at 10 %."""
 
 
 def prior_of(n: int) -> FloatArray:
@@ -100,10 +101,10 @@ def mixed_quantiles(
         levels: Their levels, (Q,).
     """
     asked = np.asarray(levels)
-    known = np.concatenate([[OUTER], asked, [1.0 - OUTER]])
+    known = np.concatenate([OUTER, asked, 1.0 - OUTER[::-1]])
     first = quantiles[..., :1] - REACH * (quantiles[..., 1:2] - quantiles[..., :1])
-    last = quantiles[..., -1:] + REACH * (quantiles[..., -1:] - quantiles[..., -2:-1])
-    edges = np.concatenate([first, quantiles, last], -1)[..., None, :]  # (M, ..., 1, Q + 2)
+    last = quantiles[..., -1:] + REACH[::-1] * (quantiles[..., -1:] - quantiles[..., -2:-1])
+    edges = np.concatenate([first, quantiles, last], -1)[..., None, :]  # (M, ..., 1, Q + 6)
     widths = np.diff(edges)
     # An interval without width is a step: any value beyond its edge is above all of it.
     slopes = 1.0 / np.maximum(widths, np.finfo(np.float64).tiny * 1e10)
@@ -115,7 +116,7 @@ def mixed_quantiles(
     for _ in range(N_HALVINGS):
         middle = 0.5 * (low + high)
         passed = np.clip((middle[..., None] - edges[..., :-1]) * slopes, 0.0, 1.0)
-        reached = (weights * (OUTER + passed @ gains)).sum(0) >= asked
+        reached = (weights * (OUTER[0] + passed @ gains)).sum(0) >= asked
         low, high = np.where(reached, low, middle), np.where(reached, middle, high)
     nodes = quantiles[..., None, :]  # (M, ..., 1, Q)
     away = np.abs(nodes - high[..., None])

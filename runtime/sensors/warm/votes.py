@@ -139,6 +139,7 @@ def _begun(arrays: Mapping[str, Array], rate: float) -> Watch:
     """
     watch = Watch(rate)
     own = watch.arrays()
+    require_same(arrays, own, "sibling")
     numbers = own["watch"].copy()
     numbers[Watch.KEPT.index("_n")] = arrays["watch"][Watch.KEPT.index("_n")]
     watch.load({**own, **{name: arrays[name] for name in LEARNED}, "watch": numbers})

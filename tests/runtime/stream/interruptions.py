@@ -42,6 +42,7 @@ MODULES = (
     *("sensors.forecasts", "sensors.time_parsing", "sensors.clock.row_clock", "kept_arrays"),
     *("sensors.clock.slot_clock", "sensors.clock.seasons", "sensors.clock.row_slots"),
     *("sensors.clock.notes", "sensors.alarms.alarms", "kept_numbers"),
+    *("sensors.warm.warm_start", "sensors.warm.votes", "sensors.warm.fleet"),
     *("sensors.alarms.resting_values", "sensors.alarms.run_lengths"),
     "sensors.alarms.tail_probability",
     *("stream.state_slots", "files", "npz", "plain_files", "backends.host_memory"),
