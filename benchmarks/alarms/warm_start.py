@@ -171,7 +171,7 @@ class Run:
 
 
 def learned(stream: Stream, series: SensorFile) -> Sibling:
-    """What a sensor knows after all its rows."""
+    """Return what a sensor knows after all its rows."""
     run = Run(stream, None)
     for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
         run.take(time, value, series.dated)
