@@ -115,7 +115,7 @@ def test_a_stream_in_c_merges_what_the_runtime_merges(
             learn(c, stream, rng, n)
         before = other.state()
         ask(c, stream, rng, 1)
-        stream.merge(tmp_path / "other.npz")
+        stream.merge(tmp_path / "other.npz", disjoint=True)
         assert c.merge(other) == "OK"
         require_same_state(c, stream)
         assert c.n_points == 294

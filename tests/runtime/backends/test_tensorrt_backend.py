@@ -120,7 +120,7 @@ def test_the_report_tells_where_engines_came_from_and_how_they_run(
     assert report["name"] == "tensorrt"
     assert report["version"] == "tensorrt 10.3.0"
     assert set(report["engines"].values()) == {"built"}
-    assert set(report["launched"]) == set(stream.manifest.graphs)
+    assert set(report["launched"]) == set(stream.manifest.graphs) - {"merge"}  # opened when used
     assert set(report["launched"].values()) == {"as one CUDA graph"}
     assert report["scratch_bytes"] == 4096
     assert report["waits"] == "auto"
@@ -233,9 +233,32 @@ def test_every_graph_has_one_context_and_every_capture_was_launched_once_at_open
 ) -> None:
     seam = driver()
     with opened(tiny_bundle, seam, tmp_path) as stream:
-        assert seam.calls.count("context") == len(stream.manifest.graphs) == 7
+        assert seam.calls.count("context") == len(stream.manifest.graphs) - 1 == 6
     captures = seam.calls.count("end_capture")
-    assert captures == 18 and seam.calls.count("launch") >= captures
+    assert captures == 14 and seam.calls.count("launch") >= captures
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merge_is_captured_when_it_is_used_and_touches_no_other_state(
+    tiny_bundle: Path, tmp_path: Path, kind: str
+) -> None:
+    """Each combination of buffers that a merge meets has a context, and none is run again."""
+    seam = driver(kind)
+    with opened(tiny_bundle, seam, tmp_path) as stream, Stream.open(tiny_bundle) as other:
+        x, y = points(stream, 90)
+        for each in (stream, other):
+            each.update(x[:30], y[:30])
+        other.save(tmp_path / "other.npz")
+        n_before = seam.calls.count("end_capture")
+        for part in range(1, 5):
+            for each in (stream, other):
+                each.merge(tmp_path / "other.npz", disjoint=True)
+            assert_same(stream.state(), other.state())
+            for each in (stream, other):
+                each.update(x[:part], y[:part])
+        n_captures = seam.calls.count("end_capture") - n_before
+        assert 2 <= n_captures <= 4
+        assert seam.calls.count("context") == 6 + n_captures
 
 
 @pytest.mark.parametrize("kind", KINDS)

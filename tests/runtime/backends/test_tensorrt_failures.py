@@ -86,7 +86,7 @@ def test_a_failure_at_any_call_of_a_step_leaves_the_state_as_it_was(
             "query": lambda: stream.query(x[:3]),
             "reset": stream.reset,
             "restore": lambda: stream.restore(tmp_path / "older.npz"),
-            "merge": lambda: stream.merge(tmp_path / "older.npz"),
+            "merge": lambda: stream.merge(tmp_path / "older.npz", disjoint=True),
         }
         before, n_points = stream.state(), stream.n_points
         stream.save(tmp_path / "kept.npz")
