@@ -18,6 +18,7 @@ from edgefold.export.native.loop_program import loop_files, program_sources
 from edgefold.export.native.toolchain.compilers import compile_program, find_compiler
 from edgefold.runtime.arrays import Array
 from edgefold.runtime.errors import BackendError
+from edgefold.runtime.stream.provenance import PROVENANCE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
@@ -104,11 +105,16 @@ def written(folder: Path) -> list[Path]:
 
 
 def kept(snapshot: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The loop's record and all other arrays of a snapshot, but the output's name."""
+    """The loop's record and all other arrays of a snapshot.
+
+    The output's name is left out, and which rows were learned, which C does not state.
+    """
     with np.load(snapshot) as archive:
         arrays = {name: archive[name] for name in archive.files}
     record = json.loads(arrays.pop("extra.loop").tobytes())
     record["output"].pop("name", None)
+    record.pop("row", None)
+    arrays.pop(f"extra.{PROVENANCE}", None)
     own = json.loads(arrays.pop("record").tobytes())
     own.pop("sha256")
     return {**record, "own": own}, arrays
