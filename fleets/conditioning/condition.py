@@ -263,7 +263,9 @@ def describe(counts: Mapping[str, int]) -> str:
     """Return how many rows were read, and why rows are no points, as one text."""
     reasons = [f"{n:,} {name}" for name, n in counts.items() if n and name not in (READ, POINTS)]
     left_out = f"; left out: {', '.join(reasons)}" if reasons else ""
-    return f"{counts.get(READ, 0):,} rows read, {counts.get(POINTS, 0):,} points{left_out}"
+    read, points = counts.get(READ, 0), counts.get(POINTS, 0)
+    words = "row" if read == 1 else "rows", "point" if points == 1 else "points"
+    return f"{read:,} {words[0]} read, {points:,} {words[1]}{left_out}"
 
 
 def _ignore(news: WorkNews) -> None:

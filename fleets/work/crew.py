@@ -44,13 +44,12 @@ class Crew:
         self._deaths = Counter[str]()
         self.n_deaths = 0
 
-    def run(self, agenda: Agenda, hear: Hear, is_remote: bool | None = None) -> None:
+    def run(self, agenda: Agenda, hear: Hear) -> None:
         """Run units until the agenda is done.
 
         Args:
             agenda: The units.
             hear: Receives news on the progress, some times in a second.
-            is_remote: True or False: only units whose `is_remote` is so, until there is no more.
 
         Raises:
             WorkError: Several processes died of one unit.
@@ -60,9 +59,7 @@ class Crew:
         with self.members():
             heard_s = 0.0
             while not agenda.is_done:
-                self.start(agenda, is_remote)
-                if not self.is_busy:
-                    return
+                self.start(agenda)
                 self.attend(agenda, NEWS_S)
                 if time.monotonic() - heard_s >= NEWS_S:
                     heard_s = time.monotonic()

@@ -220,7 +220,7 @@ def test_rows_with_missing_values_are_left_out_and_counted(gp_bundle: Path, tmp_
         ("c", None, 0, 1),
     ]
     assert describe(done.counts) == (
-        "7 rows read, 1 points; left out: 2 null, 1 without a group, 3 bad"
+        "7 rows read, 1 point; left out: 2 null, 1 without a group, 3 bad"
     )
 
 

@@ -241,7 +241,8 @@ def _plan_lines(planned: Conditioning) -> list[str]:
             for verb, rate in zip(("reads", "learns"), rates, strict=False)
         )
         seconds = trial.all_s(lake.n_rows, planned.n_processes)
-        lines.append(f"time          about {duration(seconds)}: a process {words}")
+        about = "" if planned.options.scheduler else f"about {duration(seconds)}: "
+        lines.append(f"time          {about}a process {words}")
     return lines
 
 
