@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,38 +54,49 @@ class Watched:
         wall_s: From the start to the end.
         parent_bytes: The peak of the command's own process.
         worker_bytes: The highest peak of a process that it started.
-        n_killed: The number of its processes that were killed.
     """
 
     wall_s: float = 0.0
     parent_bytes: int = 0
     worker_bytes: int = 0
-    n_killed: int = 0
 
 
 @dataclass
 class Killer:
-    """Kills a process of a command now and then, until it has killed enough.
+    """Kills the eldest process of a command now and then, until it has killed enough.
+
+    Of several processes each then lives for some times `every_s`, so that all of them work.
 
     Attributes:
         n: The number of kills.
         every_s: The mean time between two kills.
+        n_killed: The number of processes that were killed.
     """
 
     n: int
     every_s: float
+    n_killed: int = 0
     random: random.Random = field(default_factory=lambda: random.Random(0))
-    due_s: float = 0.0
+    due_s: float | None = None
 
-    def kill(self, workers: list[int], seen: Watched) -> None:
-        """Kill one of the workers, if it is time."""
+    def kill(self, workers: list[int]) -> None:
+        """Kill the eldest of the workers, if it is time."""
         now = time.monotonic()
-        if not workers or seen.n_killed >= self.n or now < self.due_s:
+        if not workers or self.n_killed >= self.n or (self.due_s is not None and now < self.due_s):
             return
-        if self.due_s:  # not at once: first something must run
-            os.kill(self.random.choice(workers), signal.SIGKILL)
-            seen.n_killed += 1
+        if self.due_s is not None:  # not at once: first something must run
+            os.kill(min(workers, key=began_ticks), signal.SIGKILL)
+            self.n_killed += 1
         self.due_s = now + self.every_s * self.random.uniform(0.5, 1.5)
+
+
+def began_ticks(process_id: int) -> int:
+    """Return when a process began, in ticks since the start of the machine; 0 if it has ended."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def write_rows(folder: Path, n_rows: int, seed: int = 0) -> Path:
@@ -121,7 +132,7 @@ def conditioned(
     lake: Path,
     out: Path,
     *words: str,
-    disturb: Callable[[list[int], Watched], None] = lambda workers, seen: None,
+    disturb: Callable[[list[int]], None] = lambda workers: None,
 ) -> Watched:
     """Run `edgefold condition` on a lake, and watch its processes.
 
@@ -141,7 +152,7 @@ def conditioned(
             workers = children_of(process.pid)
             seen.parent_bytes = max(seen.parent_bytes, peak_bytes(process.pid))
             seen.worker_bytes = max(seen.worker_bytes, *map(peak_bytes, workers), 0)
-            disturb(workers, seen)
+            disturb(workers)
             time.sleep(SAMPLE_S)
         seen.wall_s = time.perf_counter() - began_s
         if process.returncode:
@@ -211,12 +222,9 @@ def measure(folder: Path, n_rows: int, n_part: int, n_kills: int) -> dict[str, A
     seen = conditioned(smaller, folder / "calm", "--processes", "2", *units)
     data["calm"] = as_form(seen)
     progress(f"{n_part:,} rows, and {n_kills} kills ...")
-    killer = Killer(n_kills, seen.wall_s / n_kills)
-    killed = conditioned(
-        smaller, folder / "killed", "--processes", "2", *units, disturb=killer.kill
+    data["killed"], data["same_after_kills"] = killed_runs(
+        smaller, folder, units, n_kills, seen.wall_s
     )
-    data["killed"] = as_form(killed)
-    data["same_after_kills"] = same_states(folder / "calm", folder / "killed")
     progress(f"{n_part:,} rows on two workers of dask ...")
     (folder / "dask").mkdir()
     with dask_cluster(folder / "dask") as cluster:
@@ -226,6 +234,36 @@ def measure(folder: Path, n_rows: int, n_part: int, n_kills: int) -> dict[str, A
     data["same_on_dask"] = same_states(folder / "calm", folder / "by-dask")
     progress("done", last=True)
     return data
+
+
+def killed_runs(
+    lake: Path, folder: Path, units: Sequence[str], n_kills: int, calm_s: float
+) -> tuple[dict[str, Any], bool]:
+    """Condition on a lake while processes are killed, again and again until all kills are done.
+
+    Args:
+        lake: The lake.
+        folder: Its folder `calm` holds the states that were not disturbed.
+        units: The options on units.
+        n_kills: The number of kills.
+        calm_s: How long the command takes without kills.
+
+    Returns:
+        What was seen of all runs together, and whether all states are the same to the bit.
+    """
+    tiny = write_rows(folder / "tiny", 1000)
+    start_s = conditioned(tiny, folder / "start").wall_s  # a process must come to work
+    killer, n_runs, all_same = Killer(n_kills, max(calm_s / n_kills, start_s)), 0, True
+    total = Watched()
+    while killer.n_killed < n_kills:
+        out = folder / f"killed-{n_runs}"
+        seen = conditioned(lake, out, "--processes", "2", *units, disturb=killer.kill)
+        all_same &= same_states(folder / "calm", out)
+        total.wall_s += seen.wall_s
+        total.worker_bytes = max(total.worker_bytes, seen.worker_bytes)
+        n_runs += 1
+    form = {**as_form(total), "n_killed": killer.n_killed, "n_runs": n_runs}
+    return form, all_same
 
 
 def smaller_groups(lake: Path, out: Path, n_rows: int) -> Path:
@@ -246,7 +284,6 @@ def as_form(seen: Watched) -> dict[str, Any]:
         "wall_s": seen.wall_s,
         "parent_bytes": seen.parent_bytes,
         "worker_bytes": seen.worker_bytes,
-        "n_killed": seen.n_killed,
     }
 
 

@@ -19,7 +19,7 @@ def condition_tables(data: Record) -> list[Table]:
     calm, killed, dask = data["calm"], data["killed"], data["dask"]
     parts = [
         _row("two processes", part, calm),
-        _row(f"two processes, {killed['n_killed']} kills", part, killed),
+        _row(f"two processes, {killed['n_killed']} kills", part * killed["n_runs"], killed),
         _row("two workers of dask", part, dask),
     ]
     equal = {

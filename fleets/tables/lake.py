@@ -9,8 +9,9 @@ Opening reads only the files' ends. `edgefold.fleets.tables.batches` reads the r
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from edgefold.runtime.hashing import sha256
 
 MAGIC = b"PAR1"
 SAMPLE_BYTES = 1 << 16
+WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")
+"""Matches a whole number that is written in one way only: 07 stays a text."""
 
 
 class FileStamp(NamedTuple):
@@ -216,32 +219,20 @@ def _read_footer(path: str) -> tuple[LakeFile, dict[str, Any]]:
 
 def _typed_values(files: Sequence[LakeFile]) -> list[LakeFile]:
     """Return the files with those values of folders as numbers that are numbers in every file."""
-    seen: dict[str, bool] = {}
-    for file in files:
-        for name, value in file.values.items():
-            whole = (
-                value is None or str(int(value)) == value if _is_digits(value) else value is None
-            )
-            seen[name] = seen.get(name, True) and whole
+    texts = {
+        name
+        for file in files
+        for name, value in file.values.items()
+        if value is not None and not WHOLE.fullmatch(str(value))
+    }
 
     def typed(name: str, value: str | int | None) -> str | int | None:
-        return int(value) if value is not None and seen[name] else value
+        return value if value is None or name in texts else int(value)
 
     return [
-        LakeFile(
-            file.path,
-            file.identity,
-            file.row_groups,
-            {name: typed(name, value) for name, value in file.values.items()},
-            file.stamp,
-        )
+        replace(file, values={name: typed(name, value) for name, value in file.values.items()})
         for file in files
     ]
-
-
-def _is_digits(value: object) -> bool:
-    text = str(value).removeprefix("-")
-    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _require_different(files: Sequence[LakeFile]) -> None:

@@ -50,11 +50,18 @@ def _matches(pattern: str) -> Iterator[str]:
 
 def _below(folder: str) -> Iterator[str]:
     """Yield the Parquet files below a folder, but for hidden ones and those that begin with _."""
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in names:
             if name.lower().endswith(ENDS) and not name.startswith((".", "_")):
                 yield os.path.join(place, name)
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(
+        f"the folder {error.filename} cannot be listed ({error.strerror}); give yourself "
+        "permission, or name the files."
+    ) from error
 
 
 def _advice(pattern: str) -> str:
@@ -73,7 +80,7 @@ def partition_values(path: str) -> dict[str, str | None]:
     """Return the values that the folders of a file name, as `site=3` does, by column.
 
     Args:
-        path: The path as the user gave it: folders above it say nothing.
+        path: The file's path, of which each folder counts.
     """
     values: dict[str, str | None] = {}
     for part in path.split(os.sep)[:-1]:

@@ -17,6 +17,7 @@ from benchmarks.fleets.condition_tables import (  # noqa: E402
     Killer,
     Watched,
     as_form,
+    began_ticks,
     children_of,
     peak_bytes,
     reading_s,
@@ -40,10 +41,11 @@ def test_processes_are_seen_and_killed() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         assert child.pid in children_of(os.getpid()) and peak_bytes(child.pid) > 0
-        killer, seen = Killer(1, 0.0), Watched()
+        assert began_ticks(child.pid) > began_ticks(1) > 0
+        killer = Killer(1, 0.0)
         for _ in range(3):  # the first call lets something run before
-            killer.kill([child.pid], seen)
-        assert seen.n_killed == 1 and child.wait() == -signal.SIGKILL
+            killer.kill([child.pid])
+        assert killer.n_killed == 1 and child.wait() == -signal.SIGKILL
         assert peak_bytes(child.pid) == 0
     finally:
         child.kill()
@@ -61,14 +63,15 @@ def test_states_are_compared_by_their_arrays(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_rows_a_second_and_what_differs() -> None:
-    seen = as_form(Watched(2.0, 10**8, 2 * 10**8, 50))
+    seen = as_form(Watched(2.0, 10**8, 2 * 10**8))
     names = ("processes_1", "processes_2", "calm", "killed", "dask")
     data = {
         **{"n_rows": 1000, "n_part": 100, "n_bytes": 10**9, "reading_s": 0.5},
         **dict.fromkeys(names, seen),
+        "killed": {**seen, "n_killed": 50, "n_runs": 2},
         **{"same_on_two": True, "same_after_kills": False, "same_on_dask": True},
     }
     (table,) = condition_tables(data)
     assert table.rows[0] == ["reading only", "1,000", "0.5 s", "2,000", "-"]
-    assert table.rows[4] == ["two processes, 50 kills", "100", "2.0 s", "50", "200 MB"]
+    assert table.rows[4] == ["two processes, 50 kills", "200", "2.0 s", "100", "200 MB"]
     assert "not all the same: kills" in table.note
