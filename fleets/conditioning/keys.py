@@ -19,6 +19,7 @@ from edgefold.runtime.arrays import Array
 
 LONGEST = 100
 """The most characters of a file's name before its end: file systems take 255 bytes."""
+MOST_COUNTED = 1 << 18
 PLAIN = frozenset("._+-= @")
 """Characters that a file's name has besides letters and digits."""
 
@@ -43,25 +44,31 @@ class GroupNumbers:
         if not self._by:
             self._number(())
             return np.zeros(len(batch), np.int64)
-        joined, columns = np.zeros(len(batch), np.int64), []
-        is_null = np.zeros(len(batch), np.bool_)
+        # Each row's codes as the digits of one number; the digit 0 is a missing value.
+        joined, columns, n_all = np.zeros(len(batch), np.int64), list[list[GroupValue | None]](), 1
         for name in self._by:
             codes, values = batch.codes(name)
-            named = [None if _is_missing(value) else _plain(value) for value in values]
-            columns.append(named)
-            missing = np.array([value is None for value in named] + [True])  # the last is code -1
-            is_null |= missing[codes]
-            joined = joined * (len(named) + 1) + codes + 1
-        different, back = np.unique(joined, return_inverse=True)
-        numbers = np.full(len(different), -1, np.int64)
-        for i, code in enumerate(different.tolist()):
-            key: list[GroupValue | None] = []
+            columns.append([None if _is_missing(value) else _plain(value) for value in values])
+            joined = joined * (len(values) + 1) + codes + 1
+            n_all *= len(values) + 1
+        if n_all <= MOST_COUNTED:
+            different, back = np.flatnonzero(np.bincount(joined, minlength=n_all)), joined
+            numbers = np.full(n_all, -1, np.int64)
+            places = different
+        else:  # a table of all combinations would be larger than sorting is slow
+            different, back = np.unique(joined, return_inverse=True)
+            numbers = np.full(len(different), -1, np.int64)
+            places = np.arange(len(different))
+        for place, code in zip(places.tolist(), different.tolist(), strict=True):
+            key: list[GroupValue] = []
             for named in reversed(columns):
-                code, own = divmod(code, len(named) + 1)
-                key.append(named[own - 1] if own else None)
-            if None not in key:
-                numbers[i] = self._number(tuple(reversed(key)))  # type: ignore[arg-type]
-        return np.where(is_null, -1, numbers[back])
+                code, digit = divmod(code, len(named) + 1)
+                value = named[digit - 1] if digit else None
+                if value is not None:
+                    key.append(value)
+            if len(key) == len(columns):
+                numbers[place] = self._number(tuple(reversed(key)))
+        return numbers[back]
 
     def _number(self, key: GroupKey) -> int:
         number = self._numbers.get(key)

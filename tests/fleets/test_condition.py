@@ -14,6 +14,7 @@ import pytest
 
 from edgefold.fleets import ConditionOptions, condition
 from edgefold.fleets.conditioning import condition as module
+from edgefold.fleets.conditioning import keys
 from edgefold.fleets.conditioning.condition import (
     describe,
     plan_conditioning,
@@ -148,9 +149,12 @@ def test_one_state_of_all_rows_is_one_file(
         conditioned(gp_bundle, lake_folder, out, by="")
 
 
+@pytest.mark.parametrize("most", [1 << 18, 0])
 def test_groups_of_several_columns_hold_the_rows_with_both_values(
-    gp_bundle: Path, lake_folder: Path, tmp_path: Path
+    most: int, gp_bundle: Path, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Few combinations of values are counted, many are sorted."""
+    monkeypatch.setattr(keys, "MOST_COUNTED", most)
     done = conditioned(gp_bundle, lake_folder, tmp_path / "out", by="room site")
     assert len(done.states) == 2 * N_SITES
     for state in done.states:
