@@ -139,6 +139,7 @@ bench: install
 	$(BIN)/python -m benchmarks attention_speed
 	$(BIN)/python -m benchmarks attention_operations
 	$(BIN)/python -m benchmarks attention_drift
+	$(BIN)/python -m benchmarks condition_tables
 	$(BIN)/python -m benchmarks tables
 
 # The tools of the wheels, in an environment of their own (docs/install.md). The generator needs onnx;

@@ -22,6 +22,7 @@ from edgefold.fleets.work.crew import NEWS_S, Crew
 from edgefold.fleets.work.unit import Agenda, Hear, Job, JobSource, WorkUnit
 from edgefold.fleets.work.worker import portable
 from edgefold.runtime.errors import BackendError, Remedy, WorkError, install_extra
+from edgefold.runtime.files import write_atomic
 
 CONNECT_S = 10.0
 AHEAD = 2
@@ -104,6 +105,10 @@ class DaskCrew:
 
 def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
     """Write a unit's result to its file, or raise its error."""
+    if future.status in ("cancelled", "lost"):
+        raise BackendError(
+            f"{unit.words}: dask's scheduler was lost. What is done is kept: the same command goes on."
+        )
     if future.status != "finished":
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
@@ -117,10 +122,8 @@ def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
                 "extra dask, where the scheduler and the workers run."
             ) from error
         raise error
-    beside = place.with_name(f"{place.name}.tmp")
-    beside.write_bytes(future.result())
+    write_atomic(place, future.result())
     future.release()
-    os.replace(beside, place)
 
 
 def run_remotely(source: JobSource, argument: Any) -> bytes:
