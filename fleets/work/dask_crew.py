@@ -107,7 +107,8 @@ def _keep(unit: WorkUnit, future: Any, place: Path) -> None:
     """Write a unit's result to its file, or raise its error."""
     if future.status in ("cancelled", "lost"):
         raise BackendError(
-            f"{unit.words}: dask's scheduler was lost. What is done is kept: the same command goes on."
+            f"{unit.words}: dask's scheduler was lost. What is done is kept: the same command goes "
+            "on when there is one again."
         )
     if future.status != "finished":
         error = future.exception()

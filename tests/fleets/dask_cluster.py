@@ -23,10 +23,12 @@ class Cluster:
 
     Attributes:
         address: The scheduler's address.
+        scheduler: The process of the scheduler.
         workers: The processes of the workers.
     """
 
     address: str
+    scheduler: subprocess.Popen[bytes]
     workers: Sequence[subprocess.Popen[bytes]]
 
 
@@ -50,7 +52,7 @@ def dask_cluster(folder: Path, n_workers: int = 2) -> Iterator[Cluster]:
             return process
 
         words = ("--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(place))
-        start("scheduler", *words)
+        scheduler = start("scheduler", *words)
         deadline_s = time.monotonic() + MOST_S
         while not (address := address_in(place)):
             assert time.monotonic() < deadline_s, (folder / "dask.log").read_text()
@@ -62,7 +64,7 @@ def dask_cluster(folder: Path, n_workers: int = 2) -> Iterator[Cluster]:
         client: Any = import_module("distributed").Client(address, set_as_default=False)
         with client:
             client.wait_for_workers(n_workers, timeout=MOST_S)
-        yield Cluster(address, workers)
+        yield Cluster(address, scheduler, workers)
 
 
 def address_in(place: Path) -> str:

@@ -66,6 +66,23 @@ def test_the_units_of_a_killed_worker_run_again_and_count_once(
     assert contents(out) == contents(one_process)
 
 
+def test_a_lost_scheduler_is_reported_and_the_work_goes_on_without_it(
+    gp_bundle: Path, lake_folder: Path, one_process: Path, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "dask", tmp_path / "out"
+    folder.mkdir()
+    with dask_cluster(folder, 1) as cluster:
+
+        def kill(news: WorkNews) -> None:
+            if news.n_rows:
+                cluster.scheduler.send_signal(signal.SIGKILL)
+
+        with pytest.raises(BackendError, match="scheduler was lost"):
+            conditioned(gp_bundle, lake_folder, out, scheduler=cluster.address, hear=kill)
+    conditioned(gp_bundle, lake_folder, out)
+    assert contents(out) == contents(one_process)
+
+
 def test_nothing_of_a_cluster_is_left(tmp_path: Path) -> None:
     with dask_cluster(tmp_path, 1) as cluster:
         processes: list[subprocess.Popen[bytes]] = [*cluster.workers]
