@@ -35,7 +35,7 @@ TRIAL_ROWS = 300
 """Made-up rows by which the time of a row is measured: after 64 rows the model works as ever."""
 ONLY_HERE = ("by", "filter", "processes", "scheduler", "backtest", "skip")
 ENGINE = ("name", "version", "rules")
-"""Names of the facts on the engine that a report gives."""
+"""Entries of a report that identify the engine that makes the forecasts."""
 
 
 def is_lake(inputs: Sequence[str]) -> bool:

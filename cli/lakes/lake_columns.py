@@ -10,7 +10,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from edgefold.fleets.forecasting.settings import LakeChoice
+from edgefold.fleets.forecasting.settings import RESERVED, LakeChoice
 from edgefold.fleets.tables.arrow import require_pyarrow
 from edgefold.fleets.tables.columns import column_of
 from edgefold.fleets.tables.lake import Lake, LakeFile, open_lake
@@ -51,13 +51,18 @@ def open_sensors(
             f"a column has two parts: {', '.join(choice.columns)}; name others with --by, --time "
             "and --columns."
         )
-    numbers = [*choice.values, *filter_empty(choice.time)]
+    for name in choice.by:
+        if name in RESERVED:
+            raise DataError(
+                f"the results have a column {name!r} of their own, so that --by cannot name one; "
+                "rename it where the files are written."
+            )
+    numbers = [*choice.values, *_given(choice.time)]
     return open_lake(patterns, choice.columns, filter, numbers), choice
 
 
-def filter_empty(*names: str) -> list[str]:
-    """Return the names that are not empty."""
-    return [name for name in names if name]
+def _given(name: str) -> list[str]:
+    return [name] if name else []
 
 
 def _found(
@@ -87,7 +92,7 @@ def _found(
             "timestamp, and name it with --time."
         )
     if by is None:
-        by = filter_empty(choice.series)
+        by = _given(choice.series)
     return by, choice.time[0] if choice.time else "", choice.values
 
 

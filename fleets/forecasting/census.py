@@ -147,8 +147,8 @@ def take_census(
             counts = _longer(counts, len(own))
             counts += own
             present.append((number, group, np.packbits(own > 0).tobytes()))
-    order = sorted(range(len(counts)), key=lambda n: _sort_key([*finder.numbers][n]))
     keys = [*finder.numbers]
+    order = sorted(range(len(keys)), key=lambda n: _sort_key(keys[n]))
     n_rows = counts[order]
     shards = _shards(n_rows, np.array(order, np.int64), present)
     return Census(tuple(keys[n] for n in order), n_rows, n_unnamed, tuple(shards))

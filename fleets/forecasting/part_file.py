@@ -50,9 +50,9 @@ class SensorNames:
         arrays = []
         for field, values in zip(self.fields(), columns, strict=True):
             if pa.types.is_dictionary(field.type):
-                different = list(dict.fromkeys(values))
-                places = np.array([different.index(value) for value in values], np.int32)
-                texts = pa.array(different, pa.string())
+                number = {value: at for at, value in enumerate(dict.fromkeys(values))}
+                places = np.array([number[value] for value in values], np.int32)
+                texts = pa.array(list(number), pa.string())
                 arrays.append(pa.DictionaryArray.from_arrays(pa.array(places[codes]), texts))
             else:
                 arrays.append(pa.array(values, field.type).take(pa.array(codes)))

@@ -50,8 +50,8 @@ def write_results(
         joined.incidents += result.incidents
         joined.scores += result.scores
         joined.pictures += result.pictures
-    joined.pictures.sort(key=lambda each: each.summary.rank)
-    del joined.pictures[N_WORST:]
+        joined.pictures.sort(key=lambda each: each.summary.rank)
+        del joined.pictures[N_WORST:]
     times = LakeTimes(lake.columns[choice.time] if choice.time else None)
     table = _sensor_table(names, keys, times, joined.summaries)
     _write_parquet(folder / "sensors.parquet", table)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from edgefold.fleets.tables.lake import Lake
 from edgefold.runtime.backends.base import EngineOptions
+from edgefold.runtime.sensors.forecasts import BAND
 from edgefold.runtime.sensors.sensors import Sensors
+
+RESERVED = {
+    *("column", "time", "value", *BAND, "log_density", "p_value", "alarm", "event"),
+    *("made_at", "slots_ahead", "horizon", "begin", "alarmed", "end", "rows", "size", "n"),
+}
+"""Names of columns of the results, which no column of sensors' names can have."""
 
 
 @dataclass(frozen=True, slots=True)

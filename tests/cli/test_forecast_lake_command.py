@@ -174,7 +174,7 @@ def test_parquet_is_known_by_its_name_its_folder_or_a_glob(tmp_path: Path) -> No
 
 
 def choice_of(path: Path, *columns: Any) -> LakeChoice:
-    by, time, values = columns or (None, None, None)
+    by, time, values = (*columns, None, None, None)[:3]
     return open_sensors([str(path)], by, time, values, None)[1]
 
 
@@ -196,8 +196,9 @@ def test_columns_are_found_as_those_of_csv(tmp_path: Path) -> None:
             {"ts": wide["ts"], "v": wide["roof" if site == "north" else "cellar"]},
         )
     assert choice_of(tmp_path / "e") == LakeChoice(("site",), "ts", ("v",))
-    several = choice_of(tmp_path / "a.parquet", ["sensor", "value"], None, ["time"])
-    assert several == LakeChoice(("sensor", "value"), "", ("time",))
+    rooms = {**long, "floor": [int(name[-1]) // 2 for name in long["sensor"]]}
+    several = choice_of(write(tmp_path / "f.parquet", rooms), ["floor", "sensor"])
+    assert several == LakeChoice(("floor", "sensor"), "time", ("value",))
 
 
 def test_columns_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -207,6 +208,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ((["sensor", "nothing"], None, None), "nothing"),
         ((["sensor"], "time", ["sensor"]), "two parts"),
         (([], "sensor", ["value"]), "text"),
+        ((["value"], "time", ["sensor"]), "of their own"),
     ):
         with pytest.raises(DataError, match=word):
             choice_of(path, *columns)
