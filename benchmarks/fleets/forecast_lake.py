@@ -83,7 +83,7 @@ def forecast(
     lake: Path,
     out: Path,
     *words: str,
-    disturb: Callable[[list[int], Watched], None] = lambda workers, seen: None,
+    disturb: Callable[[list[int]], None] = lambda workers: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Watched:
     """Run `edgefold forecast` on a lake, and watch its processes.
@@ -104,10 +104,9 @@ def forecast(
             workers = children_of(process.pid)
             seen.parent_bytes = max(seen.parent_bytes, peak_bytes(process.pid))
             seen.worker_bytes = max(seen.worker_bytes, *map(peak_bytes, workers), 0)
-            disturb(workers, seen)
+            disturb(workers)
             if stop():
                 process.kill()
-                seen.n_killed += 1
                 process.wait()
                 return seen
             time.sleep(SAMPLE_S)
@@ -219,7 +218,8 @@ def measure(folder: Path, n_sensors: int, n_rows: int, n_kills: int) -> dict[str
     killer = Killer(n_kills, data["processes_2"]["wall_s"] / (n_kills + 1))
     killed = folder / "killed"
     seen = forecast(lake, killed, "--processes", "2", disturb=killer.kill)
-    data["killed"], data["same_after_kills"] = as_form(seen), same_results(one, killed)
+    data["killed"] = {**as_form(seen), "n_killed": killer.n_killed}
+    data["same_after_kills"] = same_results(one, killed)
     progress("done", last=True)
     return data
 
