@@ -117,7 +117,8 @@ def run_lake(args: argparse.Namespace) -> int:
     folder = Path(args.out or "results")
     n_processes = args.processes or len(os.sched_getaffinity(0))
     with sigterm_interrupts():
-        restart = require_room(folder, args.force)
+        if not args.force or not folder.is_dir():
+            require_room(folder)
         lake, choice = open_sensors(args.inputs, by, args.time, args.columns, args.filter)
         bundle = None if args.bundle is None else os.path.abspath(args.bundle)
         model = ModelChoice(bundle, args.backend, args.false_alarms, args.engine_cache)
@@ -136,7 +137,7 @@ def run_lake(args: argparse.Namespace) -> int:
         print(printable("\n".join(_plan_lines(settings, census))))
         _tell_time(args, report, settings, census, row_s, n_processes)
         start_s = time.monotonic()
-        result, picture = _forecast(args, settings, census, folder, engine, restart, n_processes)
+        result, picture = _forecast(args, settings, census, folder, engine, n_processes)
         lasted_s = time.monotonic() - start_s
     from edgefold.cli.lakes.lake_text import result_lines
 
@@ -241,7 +242,6 @@ def _forecast(
     census: Census,
     folder: Path,
     engine: str,
-    restart: bool,
     n_processes: int,
 ) -> tuple[ShardResult, str]:
     """Run the work with a line of progress; return its result, and the picture's name or ""."""
@@ -266,7 +266,9 @@ def _forecast(
 
     progress = WorkProgress()
     try:
-        result = forecast_lake(settings, census, folder, engine, restart, crew, progress.hear, draw)
+        result = forecast_lake(
+            settings, census, folder, engine, args.force, crew, progress.hear, draw
+        )
     except KeyboardInterrupt:
         progress.clear()
         say(f"stopped   {folder / WORK} keeps what is done: the same command goes on")

@@ -36,28 +36,31 @@ Runner = Callable[[Agenda, JobSource, Hear], None]
 """Runs the units of an agenda, as `Crew.run` does."""
 
 
-def require_room(folder: Path, force: bool) -> bool:
-    """Refuse a folder that holds finished results; remove them if `force`.
-
-    Returns:
-        Whether unfinished work in it is dropped.
+def require_room(folder: Path) -> None:
+    """Refuse a folder that holds finished results.
 
     Raises:
-        OutputError: The folder holds finished results and `force` is not given, or is a file.
+        OutputError: It does, or it is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder with --out.")
-    there = [name for name in (*FILES, *FOLDERS) if (folder / name).exists()]
-    if force:
-        for name in there:
-            place = folder / name
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
-    elif there and not (folder / WORK).exists():
+    there = _results_in(folder)
+    if there and not (folder / WORK).exists():
         raise OutputError(
             f"{folder} holds {', '.join(there)} already; replace with --force, or choose another "
             "folder with --out."
         )
-    return force
+
+
+def _results_in(folder: Path) -> list[str]:
+    return [name for name in (*FILES, *FOLDERS) if (folder / name).exists()]
+
+
+def remove_results(folder: Path) -> None:
+    """Remove the results of an earlier command; other files stay."""
+    for name in _results_in(folder):
+        place = folder / name
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
 
 
 def require_memory(census: Census, n_columns: int, n_processes: int, limit: int) -> None:
@@ -115,7 +118,7 @@ def forecast_lake(
         census: The sensors in shards.
         folder: The folder of results.
         engine: The bundle, and what runs it: results of another one may differ in the last bits.
-        restart: Whether unfinished work of another plan is dropped.
+        restart: Whether finished results and unfinished work in the folder are dropped.
         run: Runs the units.
         hear: Receives news on the progress.
         draw: Draws the pictures of the worst sensors.
@@ -132,6 +135,8 @@ def forecast_lake(
     plan = plan_of(settings, engine, len(census.shards))
     n_columns = len(settings.choice.values)
     with work_folder(place / WORK, plan, restart, "--force") as work:
+        if restart:
+            remove_results(place)
         names = tuple(f"shard-{shard.number:05}" for shard in census.shards)
         units = [
             WorkUnit(

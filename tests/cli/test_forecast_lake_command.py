@@ -120,6 +120,8 @@ def test_results_that_exist_are_kept_without_force(edgefold: Command, tmp_path: 
     assert edgefold("forecast", path, "--out", out)[0] == ExitCode.DONE
     code, _, error = edgefold("forecast", path, "--out", out)
     assert code == ExitCode.REFUSED and "--force" in error
+    wrong = edgefold("forecast", path, "--out", out, "--force", "--columns", "nothing")
+    assert wrong[0] != ExitCode.DONE and (out / "sensors.csv").exists()
     code, said, _ = edgefold("forecast", path, "--out", out, "--force", "--backtest", "--skip", "9")
     assert code == ExitCode.DONE and "median ratio" in said
     assert (out / "scores.parquet").exists()

@@ -19,6 +19,7 @@ from edgefold.fleets.forecasting.job import open_job
 from edgefold.fleets.forecasting.lake_forecast import (
     WORK,
     forecast_lake,
+    remove_results,
     require_room,
 )
 from edgefold.fleets.forecasting.result_files import EVENTS
@@ -295,11 +296,12 @@ def test_a_folder_with_results_is_replaced_only_by_force(tmp_path: Path) -> None
     (tmp_path / "sensors.csv").write_text("x")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"sensors.csv.*--force"):
-        require_room(tmp_path, force=False)
-    assert require_room(tmp_path, force=True)
+        require_room(tmp_path)
+    remove_results(tmp_path)
+    require_room(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(OutputError, match="is a file"):
-        require_room(tmp_path / "notes.txt", force=True)
+        require_room(tmp_path / "notes.txt")
 
 
 def test_several_columns_of_values_are_sensors_of_their_own(tmp_path: Path) -> None:
