@@ -24,11 +24,15 @@ SHARE = 0.01
 """The share of all weights that is set back to the prior with each row that is scored."""
 OWN = 0.5
 """The prior weight of the sensor's own forecast; the others share the rest evenly."""
+LEAST = 1e-3
+"""The least weight of a forecast that counts in quantiles: less would move no level by more."""
 N_HALVINGS = 20
 """How often the interval of a quantile is halved: to a millionth of it."""
 SNAP = 2e-6
 """The part of the first interval within which a quantile becomes that of one of the forecasts, so
 that a value that is forecast exactly stays exact."""
+NO_WIDTH = 1e-200
+"""A width below all that numbers of 32 bits have, whose inverse times 1e30 is still a number."""
 OUTER = np.array([0.001, 0.01, 0.025])
 """The levels of more quantiles of each forecast, as a normal density has them beyond the last two
 that are known; those on the other side mirror them."""
@@ -100,6 +104,9 @@ def mixed_quantiles(
         quantiles: The quantiles of the forecasts, (M, ..., Q), rising.
         levels: Their levels, (Q,).
     """
+    counts = log_weights >= math.log(LEAST)
+    log_weights, quantiles = log_weights[counts], quantiles[counts]
+    log_weights = log_weights - np.logaddexp.reduce(log_weights)
     asked = np.asarray(levels)
     known = np.concatenate([OUTER, asked, 1.0 - OUTER[::-1]])
     first = quantiles[..., :1] - REACH * (quantiles[..., 1:2] - quantiles[..., :1])
@@ -107,7 +114,7 @@ def mixed_quantiles(
     edges = np.concatenate([first, quantiles, last], -1)[..., None, :]  # (M, ..., 1, Q + 6)
     widths = np.diff(edges)
     # An interval without width is a step: any value beyond its edge is above all of it.
-    slopes = 1.0 / np.maximum(widths, np.finfo(np.float64).tiny * 1e10)
+    slopes = 1.0 / np.maximum(widths, NO_WIDTH)
     gains = np.diff(known)
     weights = np.exp(log_weights).reshape(-1, *[1] * (quantiles.ndim - 1))  # (M, ..., 1)
 

@@ -16,6 +16,7 @@ from edgefold.runtime.arrays import Array
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import SnapshotError
 from edgefold.runtime.kept_arrays import part_of
+from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.sensors.alarms.alarms import Watch
 from edgefold.runtime.sensors.warm.votes import Votes
 from edgefold.runtime.stream.snapshot import STREAMS, path_of, read_snapshot
@@ -50,6 +51,14 @@ class Sibling:
         """Return how many slots it has learned."""
         return int(self.state[POINTS[0]])
 
+    def copied(self) -> Sibling:
+        """Return the same with copies of all arrays."""
+        state, watch = (
+            {name: array.copy() for name, array in arrays.items()}
+            for arrays in (self.state, self.watch)
+        )
+        return Sibling(self.name, state, watch)
+
 
 def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
     """Return the `MOST` sensors that have learned most slots, the first of equal ones by name.
@@ -72,7 +81,9 @@ def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
                 continue
             siblings.append(sibling)
             siblings.sort(key=lambda one: (-one.n_slots, one.name))
-            del siblings[MOST:]  # memory for a few states, however large the fleet is
+            del siblings[MOST:]
+        # Memory for a few states, however large the fleet is: views would keep whole files.
+        siblings = [sibling.copied() for sibling in siblings]
     if not siblings:
         raise SnapshotError(
             f"{len(files)} snapshots hold no sibling with {LEAST_SLOTS} rows or more ({n_young} "
@@ -108,27 +119,34 @@ def _read(file: Path, manifest: Manifest) -> Iterator[Sibling]:
     if not many:
         own = {f"state.{name}": tensor for name, tensor in state.items()}
         own |= {name: np.array(getattr(record, name), np.int64) for name in POINTS}
-        yield Sibling(str(file), own, Watch.converted(_watch(extra, file)))
+        yield Sibling(str(file), own, _watch(extra, file))
         return
     names = _names(extra, file)
     own_names = [*(f"state.{tensor.name}" for tensor in manifest.state), *POINTS]
-    for name in (*own_names, f"{WATCH}watch"):
-        if name not in many or many[name].shape[:1] != (len(names),):
+    n = (len(names),)
+    stacked = {key: array for key, array in many.items() if array.shape[:1] == n}
+    for name in own_names:
+        if name not in stacked or (name in POINTS and stacked[name].shape != n):
             raise _damaged(file, f"its {name} does not fit {len(names)} sensors")
     for number, name in enumerate(names):
-        one = {key: array[number] for key, array in many.items() if len(array) == len(names)}
-        watch = Watch.converted(_watch(one, file))
-        yield Sibling(f"{file} {name}".rstrip(), {key: one[key] for key in own_names}, watch)
+        one = {key: array[number] for key, array in stacked.items()}
+        state = {key: one[key] for key in own_names}
+        title = f"{file} {plain(name)}" if name else str(file)
+        yield Sibling(title, state, _watch(one, file))
 
 
 def _watch(arrays: Mapping[str, Array], file: Path) -> dict[str, Array]:
+    """Return the arrays of a sensor's watch, as this version keeps them."""
     watch = part_of(arrays, WATCH)
     if "watch" not in watch:
         raise SnapshotError(
             f"{file} is a snapshot of no sensor; name one that `edgefold run sensors --snapshot` "
             "or Sensors.save wrote."
         )
-    return watch
+    try:
+        return Watch.converted(watch)
+    except (KeyError, IndexError, ValueError) as error:
+        raise _damaged(file, f"its alarms: {error!r}") from None
 
 
 def _names(extra: Mapping[str, Array], file: Path) -> list[str]:

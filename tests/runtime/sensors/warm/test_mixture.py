@@ -96,3 +96,17 @@ def test_a_value_that_is_forecast_exactly_stays_exact() -> None:
     found = mixed_quantiles(np.log([0.9, 0.1]), np.array([exact, wide]), SENSOR_LEVELS)
     assert (found[1:6] == 12.5).all()
     assert (np.diff(found) >= 0).all()
+
+
+def test_large_and_small_values_give_quantiles_that_are_numbers() -> None:
+    for size in (1e-30, 1.0, 1e30):
+        quantiles = np.array([np.full(7, size), np.linspace(-size, size, 7)])
+        found = mixed_quantiles(np.log([0.5, 0.5]), quantiles, SENSOR_LEVELS)
+        assert np.isfinite(found).all() and (np.diff(found) >= 0).all()
+        assert -size <= found[0] and found[-1] == size
+
+
+def test_forecasts_of_no_weight_move_no_quantile() -> None:
+    own, other = np.arange(7.0), np.full(7, 1e6)
+    found = mixed_quantiles(np.log([0.9995, 0.0005]), np.array([own, other]), SENSOR_LEVELS)
+    np.testing.assert_array_equal(found, own)
