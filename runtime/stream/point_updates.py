@@ -55,7 +55,10 @@ class Learner:
         if consolidate is not None and at.n_recent >= self._every:
             consolidate.run(at.sides)
             require_finite(consolidate)
-            at = state.at = at._replace(sides=at.sides ^ consolidate.flip, n_recent=0, rows=())
+            # Not `_replace`: CPython would keep a tuple of each call, up to 2,000 of them.
+            sides, n_points, _, _, first, n_waiting, origin = at
+            sides ^= consolidate.flip
+            at = state.at = Commit(sides, n_points, 0, (), first, n_waiting, origin)
         step.run(at.sides)
         require_finite(step)
         if step.slots:
