@@ -68,7 +68,8 @@ class TensorRtBackend:
             for graph in manifest.graphs.values():
                 self._engines[graph.name] = self._load(graph, manifest)
             if driver.variant == "tensorrt_rtx":
-                self._kernels = KeptKernels(driver, self._device, self._cache, self._engines)
+                late = [graph.name for graph in manifest.graphs.values() if graph.opens_late]
+                self._kernels = KeptKernels(driver, self._device, self._cache, self._engines, late)
             self._memory = DeviceMemory(
                 driver, self._stream, self._device.is_integrated, self._resources
             )

@@ -177,9 +177,7 @@ class CStream:
             }
             given = {t.name: arrays[t.name] for t in graph.inputs}
             names = [t.name for t in graph.outputs]
-            for name, made in zip(
-                names, backend._sessions[graph.name].run(names, given), strict=True
-            ):
+            for name, made in zip(names, backend._session(graph).run(names, given), strict=True):
                 arrays[name][...] = made
             self.called.append(graph.name)
             self.spoil(graph, arrays)
