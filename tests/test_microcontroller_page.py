@@ -26,6 +26,7 @@ def written_model(folder: Path) -> None:
         (folder / "model" / name).write_text(text)
 
 
+@pytest.mark.long
 def test_the_program_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
     compiler_or_skip("gcc")
     program = re.search(r"```c\n(.*?)```", PAGE, re.DOTALL)

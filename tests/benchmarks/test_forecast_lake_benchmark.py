@@ -22,6 +22,7 @@ from edgefold.cli.main import main
 pytestmark = pytest.mark.usefixtures("compiled_sensors")
 
 
+@pytest.mark.long
 def test_results_are_compared_with_each_other_and_with_single_sensors(
     tmp_path: Path,
 ) -> None:

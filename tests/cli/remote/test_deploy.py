@@ -70,6 +70,7 @@ def installed(board: Sshd, version: str = "1.0") -> None:
     )
 
 
+@pytest.mark.long
 def test_two_boards_get_a_wheel_and_a_bundle(
     deploy: Deploy, kitchen: Sshd, roof: Sshd, tmp_path: Path, capsys: Text
 ) -> None:

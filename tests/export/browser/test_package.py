@@ -162,6 +162,7 @@ def test_npm_packs_all_files_and_installs_them(package: Path, tmp_path: Path) ->
     assert "falseAlarms: 0.0001" in node("use.mjs", cwd=tmp_path)
 
 
+@pytest.mark.long
 @needs_typescript
 def test_types_of_the_package_and_of_its_code_hold(package: Path, tmp_path: Path) -> None:
     installed = tmp_path / "node_modules" / SENSORS

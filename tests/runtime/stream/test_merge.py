@@ -238,6 +238,7 @@ def test_an_interrupt_at_any_line_of_a_merge_leaves_the_state_before_or_after(
     assert ends == {(20, True), (20 + N_OTHER, True), (20 + N_OTHER, False)}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )

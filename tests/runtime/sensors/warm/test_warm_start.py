@@ -202,6 +202,7 @@ def test_values_that_repeat_have_quantiles_that_rise_and_p_values(warm: Sensors)
         assert row.q05 <= row.value <= row.q95 or row.p_value < 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiled", [True, False])
 def test_an_interrupted_row_is_learned_as_a_whole_or_not_at_all(
     fleet: Path, tmp_path: Path, compiled: bool
