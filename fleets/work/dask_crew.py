@@ -136,7 +136,10 @@ def run_remotely(source: JobSource, argument: Any) -> bytes:
             job.run(argument, place, lambda n: None)
             return place.read_bytes()
     except Exception as error:
-        raise portable(error) from error
+        other = portable(error)
+        if other is error:  # `from error` would make it its own cause, which dask follows for ever
+            raise
+        raise other from error
 
 
 def _job_of_thread(source: JobSource) -> Job:

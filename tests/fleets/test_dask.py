@@ -11,7 +11,7 @@ import pytest
 from edgefold.fleets.work import dask_crew
 from edgefold.fleets.work.unit import WorkNews
 from edgefold.runtime.errors import BackendError, DataError
-from tests.fleets.conftest import conditioned, contents
+from tests.fleets.conftest import conditioned, contents, write_table
 from tests.fleets.dask_cluster import Cluster, dask_cluster
 
 pytest.importorskip("pyarrow", reason="lakes need the parquet extra")
@@ -47,6 +47,15 @@ def test_an_error_on_a_worker_is_that_of_the_call(
     monkeypatch.setattr(dask_crew, "CONNECT_S", 1.0)
     with pytest.raises(BackendError, match="does not answer"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", scheduler="tcp://127.0.0.1:1")
+
+
+def test_a_bad_value_that_a_worker_reads_ends_the_call_with_its_error(
+    cluster: Cluster, gp_bundle: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    write_table(lake / "site=0" / "day.parquet", {"x": [0.0, 1.0], "y": [0.5, float("nan")]})
+    with pytest.raises(DataError, match=r"row 1 .* holds nan in column 'y'"):
+        conditioned(gp_bundle, lake, tmp_path / "out", scheduler=cluster.address)
 
 
 def test_the_units_of_a_killed_worker_run_again_and_count_once(
