@@ -180,9 +180,9 @@ BUNDLE_HELP = "folder written by `edgefold export`, or a shipped model: sensors 
 
 def bundle_of(name: str) -> str:
     """Return the folder of a bundle; the words of `SHIPPED` name the bundles that are shipped."""
-    from edgefold.runtime.sensors.shipped_bundle import SHIPPED, shipped_bundle
+    from edgefold.runtime.sensors.shipped_bundle import named_bundle
 
-    return str(shipped_bundle(name)) if name in SHIPPED and not Path(name).exists() else name
+    return named_bundle(name)
 
 
 def bundle_folder(name: str) -> Path:

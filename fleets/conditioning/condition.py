@@ -28,11 +28,12 @@ from edgefold.fleets.tables.lake import Lake, open_lake
 from edgefold.fleets.work.crew import MOST_DEATHS, Crew
 from edgefold.fleets.work.dask_crew import DaskCrew
 from edgefold.fleets.work.unit import Agenda, Hear, JobSource, WorkNews
-from edgefold.fleets.work.work_folder import remove_work, work_folder
+from edgefold.fleets.work.work_folder import missing_folders, remove_work, work_folder
 from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.bundle.manifest import Manifest
 from edgefold.runtime.errors import BundleError, DataError, MemoryLimitError, OutputError
 from edgefold.runtime.files import write_atomic
+from edgefold.runtime.sensors.shipped_bundle import named_bundle
 from edgefold.runtime.stream.memory_estimate import require_within
 from edgefold.runtime.stream.stream import Stream
 
@@ -162,7 +163,7 @@ def condition(
     call was interrupted and called again.
 
     Args:
-        bundle: The bundle's folder.
+        bundle: The bundle's folder, or the word of a shipped one, such as "gp-tiny".
         tables: Parquet files, folders of such files, or globs; or a table of pyarrow, polars or
             pandas, which is written to a file beside the output while the call runs.
         x: Names of the columns of inputs, in the model's order.
@@ -198,7 +199,9 @@ def plan_conditioning(
     The arguments are the same, but for the tables, of which only paths are taken.
     """
     options, out = options or ConditionOptions(), Path(out)
-    bundle = Path(bundle).absolute()  # workers of dask have another current folder
+    bundle = Path(
+        named_bundle(str(bundle))
+    ).absolute()  # workers of dask have another current folder
     with Stream.open(
         bundle, options.backend, engine=options.engine, expect_hash=options.expect_hash
     ) as stream:
@@ -221,6 +224,7 @@ def plan_conditioning(
         options.filter,
         options.skip_bad,
         report["name"],
+        str(report["version"]),
         options.engine.cache,
         options.batch_rows,
     )
@@ -242,18 +246,24 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
     _require_place(planned)
     facts = facts_of(planned.setup, planned.lake, options.unit_rows)
     source = JobSource("edgefold.fleets.conditioning.job", "open_job", planned.setup)
+    above = missing_folders(planned.work)
     with work_folder(planned.work, facts, options.restart) as folder:
         agenda = Agenda(planned.plan.units, folder)
         crew = Crew(source, planned.n_processes, options.most_deaths)
-        if options.scheduler is None:
-            crew.run(agenda, hear or _ignore)
-        else:
-            DaskCrew(source, options.scheduler, crew).run(agenda, hear or _ignore)
+        try:
+            if options.scheduler is None:
+                crew.run(agenda, hear or _ignore)
+            else:
+                DaskCrew(source, options.scheduler, crew).run(agenda, hear or _ignore)
+        except BaseException:
+            if agenda.n_left == agenda.n_units:  # nothing that another call could go on from
+                remove_work(folder, above)
+            raise
         counts = json.loads((folder / WRITTEN).read_bytes())
         if by and counts.get(POINTS):
             write_atomic(planned.out / FILES, _files_table(planned.lake).encode())
         states = _move(folder / "out", planned.out, by) if counts.get(POINTS) else []
-    remove_work(planned.work)
+    remove_work(planned.work, above)
     if not states:
         raise DataError(f"no row is a point: {describe(counts)}.")
     return Conditioned(states, counts, time.monotonic() - began_s, crew.n_deaths)

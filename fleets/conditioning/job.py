@@ -36,7 +36,7 @@ from edgefold.fleets.tables.lake import Lake
 from edgefold.fleets.tables.row_filter import RowFilter
 from edgefold.fleets.work.unit import Advance
 from edgefold.runtime.backends.base import EngineOptions
-from edgefold.runtime.errors import EdgefoldError
+from edgefold.runtime.errors import BackendError, EdgefoldError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.stream.provenance import Piece, Provenance
 from edgefold.runtime.stream.stream import Stream
@@ -78,7 +78,11 @@ class WriteArgument:
 
 
 def open_job(setup: ConditionSetup) -> ConditioningJob:
-    """Open the bundle; a process of the crew calls this once."""
+    """Open the bundle; a process of the crew calls this once.
+
+    Raises:
+        BackendError: The plan's backend does not open on this machine, or is another version here.
+    """
     return ConditioningJob(setup)
 
 
@@ -98,6 +102,13 @@ class ConditioningJob:
             expect_hash=setup.bundle_hash,
         )
         self._manifest = self._stream.manifest
+        version = str(self._stream.backend_report["version"])
+        if version != setup.backend_version:  # its states would have other last digits
+            self._stream.close()
+            raise BackendError(
+                f"the backend {setup.backend} is {version} here, and {setup.backend_version} on "
+                "the machine that made the plan."
+            )
 
     def close(self) -> None:
         self._stream.close()

@@ -114,6 +114,6 @@ def facts_of(setup: ConditionSetup, lake: Lake, unit_rows: int) -> dict[str, str
         "filter": setup.filter or "",
         "skip-bad": str(setup.skip_bad),
         "unit-rows": str(unit_rows),
-        "backend": setup.backend,
+        "backend": f"{setup.backend} {setup.backend_version}",
         "version": f"{VERSION}.{FAN_IN}.{setup.window_rows}",
     }

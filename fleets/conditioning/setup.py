@@ -59,6 +59,7 @@ class ConditionSetup:
         filter: The expression that chooses rows; None for all.
         skip_bad: Whether rows with values that no model takes are left out and counted.
         backend: The name of the backend.
+        backend_version: Its version, and of a compiled library also the generator and the compiler.
         engine_cache: Folder of engines and compiled libraries; None for the default one.
         batch_rows: The most rows that are read at once.
         window_rows: The most points that wait to be sorted by group.
@@ -73,6 +74,7 @@ class ConditionSetup:
     filter: str | None
     skip_bad: bool
     backend: str
+    backend_version: str
     engine_cache: Path | None
     batch_rows: int
     window_rows: int = WINDOW_ROWS

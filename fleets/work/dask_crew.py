@@ -157,6 +157,14 @@ def _job_of_thread(source: JobSource) -> Job:
             return job
         del jobs[thread]
         job.close()
-    new: Job = getattr(import_module(source.module), source.function)(source.setup)
+    try:
+        new: Job = getattr(import_module(source.module), source.function)(source.setup)
+    except BackendError as error:
+        raise BackendError(
+            f"on the worker {distributed.get_worker().address}: {error} Build it there: `edgefold "
+            "build` with the same edgefold on every machine of the cluster, or --backend "
+            "onnxruntime.",
+            *error.remedies,
+        ) from error
     jobs[thread] = asked, new
     return new

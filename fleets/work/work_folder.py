@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgefold.runtime.errors import OutputError
@@ -39,11 +39,15 @@ def work_folder(
             works in it.
     """
     path.mkdir(parents=True, exist_ok=True)
-    if not (path / PLAN).exists() and any(entry.name != LOCK for entry in path.iterdir()):
-        raise OutputError(f"{path} holds files that are not of this command; move them away.")
+    is_new = not (path / LOCK).exists()
     with lock_file(path / LOCK) as held:
         if not held:
             raise OutputError(f"another process works in {path}; wait for it, or end it.")
+        # Only now: between two starts at the same moment the other one's files lie here.
+        if not (path / PLAN).exists() and any(entry.name != LOCK for entry in path.iterdir()):
+            if is_new:
+                (path / LOCK).unlink()
+            raise OutputError(f"{path} holds files that are not of this command; move them away.")
         earlier = _plan_of(path)
         if restart or not earlier:
             _empty(path)
@@ -51,8 +55,8 @@ def work_folder(
             changed = [name for name in plan if earlier.get(name) != plan[name]] or ["version"]
             raise OutputError(
                 f"{path} holds unfinished work of another plan: it differs in "
-                f"{', '.join(changed)}. Give the same command as before to go on, or {option} to "
-                "drop that work."
+                f"{', '.join(changed)}. Give the same command as before to go on, or add {option} "
+                "to this one: it drops that work and starts over."
             )
         write_atomic(path / PLAN, json.dumps(dict(plan), indent=1).encode())
         for left in path.glob("*.tmp"):
@@ -60,9 +64,17 @@ def work_folder(
         yield path
 
 
-def remove_work(path: Path) -> None:
-    """Remove the folder and all in it."""
+def missing_folders(path: Path) -> list[Path]:
+    """Return the folders above a path that do not exist, the inner ones first."""
+    return [folder for folder in path.parents if not folder.exists()]
+
+
+def remove_work(path: Path, above: Sequence[Path] = ()) -> None:
+    """Remove the folder and all in it, and those of the folders above it that are empty."""
     shutil.rmtree(path, ignore_errors=True)
+    for folder in above:
+        with suppress(OSError):  # it holds something
+            folder.rmdir()
 
 
 def _plan_of(path: Path) -> dict[str, str]:

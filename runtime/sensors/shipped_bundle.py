@@ -34,6 +34,15 @@ def shipped_bundle(name: str = SENSORS) -> Path:
     return folder
 
 
+def named_bundle(bundle: str) -> str:
+    """Return a bundle's folder: that of a shipped one for its word, any other text unchanged.
+
+    A folder of that name in the current folder goes first.
+    """
+    is_word = bundle in SHIPPED and not Path(bundle).exists()
+    return str(shipped_bundle(bundle)) if is_word else bundle
+
+
 def word_of(bundle: str) -> str:
     """Return the word that stands for a shipped bundle's folder; any other folder unchanged."""
     return next((word for word in SHIPPED if bundle == str(_folder(word))), bundle)

@@ -109,18 +109,33 @@ def test_an_interrupted_call_goes_on_when_it_is_called_again(
 
 
 def test_unfinished_work_of_another_plan_is_refused_or_dropped(
-    gp_bundle: Path, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gp_bundle: Path, lake_folder: Path, tmp_path: Path
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
+    def interrupt(news: WorkNews) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(HereCrew, "run", fail)
-        conditioned(gp_bundle, lake_folder, tmp_path / "out")
-    with pytest.raises(OutputError, match="differs in filter"):
+    with pytest.raises(KeyboardInterrupt):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", hear=interrupt)
+    with pytest.raises(OutputError, match="differs in filter.*--restart"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0")
     done = conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0", restart=True)
     assert done.counts["filtered"] > 0
+
+
+def test_a_call_that_fails_before_a_unit_is_done_leaves_nothing(tmp_path: Path) -> None:
+    columns = {"x": [0.1, 0.2], "y": [float("nan"), 0.2], "site": ["a", "a"]}
+    lake = write_table(tmp_path / "a.parquet", columns)
+    words: dict[str, Any] = {
+        "x": ["x"],
+        "y": ["y"],
+        "by": ["site"],
+        "out": tmp_path / "new" / "out",
+    }
+    with pytest.raises(DataError, match="--skip-bad"):
+        condition("gp-tiny", lake, **words)
+    assert not (tmp_path / "new").exists()
+    done = condition("gp-tiny", lake, **words, options=ConditionOptions(skip_bad=True))
+    assert done.counts["bad"] == 1
 
 
 def test_output_is_replaced_only_if_it_is_asked_for(

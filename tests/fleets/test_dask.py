@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgefold.fleets import ConditionOptions
+from edgefold.fleets.conditioning.condition import plan_conditioning, run_conditioning
 from edgefold.fleets.work import dask_crew
 from edgefold.fleets.work.unit import WorkNews
 from edgefold.runtime.errors import BackendError, DataError
@@ -56,6 +60,20 @@ def test_a_bad_value_that_a_worker_reads_ends_the_call_with_its_error(
     write_table(lake / "site=0" / "day.parquet", {"x": [0.0, 1.0], "y": [0.5, float("nan")]})
     with pytest.raises(DataError, match=r"row 1 .* holds nan in column 'y'"):
         conditioned(gp_bundle, lake, tmp_path / "out", scheduler=cluster.address)
+
+
+def test_a_worker_that_does_not_open_the_plans_backend_ends_the_call(
+    cluster: Cluster, gp_bundle: Path, lake_folder: Path, tmp_path: Path
+) -> None:
+    options = ConditionOptions(backend="onnxruntime", scheduler=cluster.address)
+    columns = ["x"], ["y"], ["site"]
+    planned = plan_conditioning(gp_bundle, [str(lake_folder)], *columns, tmp_path / "out", options)
+    others: list[dict[str, Any]]
+    others = [{"backend": "native", "engine_cache": tmp_path}, {"backend_version": "0.0"}]
+    for other in others:
+        setup = replace(planned.setup, **other)
+        with pytest.raises(BackendError, match="on the worker tcp://.* Build it there"):
+            run_conditioning(replace(planned, setup=setup))
 
 
 def test_the_units_of_a_killed_worker_run_again_and_count_once(

@@ -191,7 +191,8 @@ def run(args: argparse.Namespace) -> int:
             done = run_conditioning(planned, progress.hear)
         except KeyboardInterrupt:
             progress.clear()
-            say(f"stopped   {planned.work} keeps what is done: the same command goes on")
+            if planned.work.exists():
+                say(f"stopped   {planned.work} keeps what is done: the same command goes on")
             raise
         finally:
             progress.clear()
