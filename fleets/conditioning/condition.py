@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from edgefold.fleets.conditioning.job import TABLE
 from edgefold.fleets.conditioning.plan import WRITTEN, ConditionPlan, facts_of, plan_of
-from edgefold.fleets.conditioning.point_rows import POINTS, READ
+from edgefold.fleets.conditioning.point_rows import FILTERED, POINTS, READ
 from edgefold.fleets.conditioning.setup import WINDOW_ROWS, ConditionSetup, require_fitting
 from edgefold.fleets.tables.batches import BATCH_ROWS
 from edgefold.fleets.tables.frames import as_patterns
@@ -199,9 +199,8 @@ def plan_conditioning(
     The arguments are the same, but for the tables, of which only paths are taken.
     """
     options, out = options or ConditionOptions(), Path(out)
-    bundle = Path(
-        named_bundle(str(bundle))
-    ).absolute()  # workers of dask have another current folder
+    # Absolute, because workers of dask have another current folder.
+    bundle = Path(named_bundle(str(bundle))).absolute()
     with Stream.open(
         bundle, options.backend, engine=options.engine, expect_hash=options.expect_hash
     ) as stream:
@@ -256,7 +255,7 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
             else:
                 DaskCrew(source, options.scheduler, crew).run(agenda, hear or _ignore)
         except BaseException:
-            if agenda.n_left == agenda.n_units:  # nothing that another call could go on from
+            if not agenda.has_results:  # nothing that another call could go on from
                 remove_work(folder, above)
             raise
         counts = json.loads((folder / WRITTEN).read_bytes())
@@ -265,7 +264,7 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
         states = _move(folder / "out", planned.out, by) if counts.get(POINTS) else []
     remove_work(planned.work, above)
     if not states:
-        raise DataError(f"no row is a point: {describe(counts)}.")
+        raise DataError(f"no row is a point: {_why_none(planned, counts)}.")
     return Conditioned(states, counts, time.monotonic() - began_s, crew.n_deaths)
 
 
@@ -276,6 +275,18 @@ def describe(counts: Mapping[str, int]) -> str:
     read, points = counts.get(READ, 0), counts.get(POINTS, 0)
     words = "row" if read == 1 else "rows", "point" if points == 1 else "points"
     return f"{read:,} {words[0]} read, {points:,} {words[1]}{left_out}"
+
+
+def _why_none(planned: Conditioning, counts: Mapping[str, int]) -> str:
+    """Return why there is no point at all."""
+    lake, filter = planned.lake, planned.setup.filter
+    if not lake.n_rows:
+        return (
+            f"{lake.files[0].path} {'and all other files have' if lake.files[1:] else 'has'} no row"
+        )
+    if filter is not None and counts.get(READ, 0) == counts.get(FILTERED, 0):
+        return f"the filter {filter!r} takes none of {lake.n_rows:,} rows"
+    return describe(counts)
 
 
 def _ignore(news: WorkNews) -> None:
@@ -301,6 +312,11 @@ def _require_memory(
 def _require_place(planned: Conditioning) -> None:
     """Raise OutputError if the output exists, and may not be replaced."""
     out, by = planned.out, planned.setup.by
+    if by and out.suffix == ".npz":
+        raise OutputError(
+            f"with --by, --out names a folder for the states of the groups, and {out} ends as a "
+            f"snapshot does; name it {out.with_suffix('')}, for example."
+        )
     if planned.work.exists():  # a stopped run, which this one continues, may have moved some files
         return
     there = out / TABLE if by else out

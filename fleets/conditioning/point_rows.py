@@ -81,8 +81,8 @@ class PointReader:
             if is_null is not None:
                 sound &= ~is_null
         grouped = groups >= 0
-        counts[NULL] += int(np.count_nonzero(grouped & ~sound))
-        counts[NO_GROUP] += n - int(np.count_nonzero(grouped))
+        counts[NULL] += n - int(np.count_nonzero(sound))
+        counts[NO_GROUP] += int(np.count_nonzero(sound & ~grouped))
         sound &= grouped
         # A comparison with NaN is false, so that one comparison finds all that is bad.
         with np.errstate(invalid="ignore", over="ignore"):

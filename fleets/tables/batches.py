@@ -144,6 +144,10 @@ def _with_rows(lake: Lake, file: LakeFile, wanted: Sequence[int], schema: Any) -
     """Return those row groups of which the statistics do not rule out the filter."""
     if lake.filter is None or not wanted:
         return wanted
+    is_boolean = require_pyarrow().types.is_boolean
+    here = [name for name in lake.filter.names if name in schema.names]
+    if any(is_boolean(schema.field(n).type) != is_boolean(lake.columns[n].type) for n in here):
+        return wanted  # other files have numbers, with which booleans are not compared
     from pyarrow.dataset import ParquetFileFormat
     from pyarrow.fs import LocalFileSystem
 

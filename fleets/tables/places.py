@@ -69,7 +69,15 @@ def _advice(pattern: str) -> str:
         return f": the folder has no file that ends with {', '.join(ENDS)}."
     folder = os.path.dirname(pattern) or "."
     if glob.has_magic(pattern):
-        return "; put the pattern in quotes, and check it with ls."
+        parts = pattern.split(os.sep)
+        first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+        folder = os.sep.join(parts[:first]) or "."
+        if first and parts[:first] != [""] and not os.path.isdir(folder):
+            return f"; the folder {folder} does not exist."
+        return (
+            "; * stands for a part of one name, and ** for any number of folders, as in "
+            "'lake/**/*.parquet'. A folder's own name takes all Parquet files below it."
+        )
     near: list[str] = []
     if os.path.isdir(folder):
         near = get_close_matches(os.path.basename(pattern), os.listdir(folder), 1)

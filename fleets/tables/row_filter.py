@@ -32,8 +32,12 @@ WORDS = {
     **{"null": "None", "true": "True", "false": "False", "=": "==", "<>": "!="},
 }
 """How Python writes SQL's words and signs."""
-TOKENS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]+`|\w+|<>|[=<>!]=|=""")
+QUOTED = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+TOKENS = re.compile(QUOTED.pattern + r"""|`[^`]+`|\w+|<>|[=<>!]=|=""")
 """Matches a text in quotes, a name in backticks, a word, or a sign of comparison."""
+_NAME = r"(?!(?:and|or|not|in|is|None|True|False)\b)[^\W\d]\w*\b"
+TWO_NAMES = re.compile(rf"\b{_NAME}(?:[ \t]+{_NAME})+")
+"""Matches names with nothing but spaces between them, which Python does not read."""
 MOST_DEPTH = 100
 MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 
@@ -66,7 +70,7 @@ class RowFilter:
         try:
             self._tree = ast.parse(source, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise DataError(f"the filter {text!r} cannot be read ({error}); {HOW}.") from None
+            raise DataError(f"the filter {text!r} cannot be read: {_why(text, error)}.") from None
         if _is_deep(self._tree):
             raise DataError(f"the filter has parts nested deeper than {MOST_DEPTH}; write less.")
         names: dict[str, None] = {}
@@ -92,7 +96,9 @@ class RowFilter:
 
         def column(name: str) -> Any:
             if name in arrays:
-                return arrays[name]
+                array, type = arrays[name], columns[name].type
+                is_mixed = pa.types.is_boolean(array.type) and not pa.types.is_boolean(type)
+                return array.cast(type) if is_mixed else array  # other files have numbers
             return pa.scalar(values[name], columns[name].type)
 
         result = self._compute(self._tree, columns, FilterForm(column, lambda value: value))
@@ -264,6 +270,15 @@ def _in_python(text: str) -> tuple[str, dict[str, str]]:
     return TOKENS.sub(spoken, text.strip()), names
 
 
+def _why(text: str, error: Exception) -> str:
+    """Return why a text is no expression, and what to write."""
+    source, _ = _in_python(text)
+    if (two := TWO_NAMES.search(QUOTED.sub("''", source))) is not None:
+        return f"put a name with spaces in backticks, as in `{two[0]}` > 3"
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{reason}; {HOW}"
+
+
 def _pairs(node: ast.Compare) -> list[tuple[ast.expr, ast.cmpop, ast.expr]]:
     """Return the comparisons of a chain such as 1 < a < 3."""
     terms = [node.left, *node.comparators]
@@ -277,9 +292,13 @@ def _scalar(column: LakeColumn, value: Any) -> Any:
         DataError: The constant is of another kind than the column.
     """
     pa = require_pyarrow()
-    number = isinstance(value, int | float)
-    if column.kind == "number" and number:
+    is_yes_or_no = pa.types.is_boolean(column.type)
+    if is_yes_or_no and isinstance(value, bool):
         return pa.scalar(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if column.kind == "number" and not is_yes_or_no and is_number:
+        fits = isinstance(value, float) or -(1 << 63) <= value < 1 << 63
+        return pa.scalar(value if fits else float(value))
     if column.kind == "text" and isinstance(value, str):
         return pa.scalar(value)
     if column.kind == "time" and isinstance(value, str):
@@ -299,7 +318,7 @@ def _scalar(column: LakeColumn, value: Any) -> Any:
             moment = moment.replace(tzinfo=timezone.utc)
         return pa.scalar(moment, pa.timestamp("us", column.type.tz))
     kinds = {"number": "numbers", "time": "times, in quotes", "text": "texts, in quotes"}
+    words = "true or false" if is_yes_or_no else kinds[column.kind]
     raise DataError(
-        f"the filter compares {column.name!r} with {value!r}, and its values are "
-        f"{kinds[column.kind]}."
+        f"the filter compares {column.name!r} with {value!r}, and its values are {words}."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import tempfile
 import threading
 from contextlib import suppress
@@ -25,6 +26,7 @@ from edgefold.runtime.errors import BackendError, Remedy, WorkError, install_ext
 from edgefold.runtime.files import write_atomic
 
 CONNECT_S = 10.0
+ADDRESS = re.compile(r"inproc://|\w+://.+:[0-9]+/?$")
 AHEAD = 2
 """Units that wait for each thread of the workers, so that none is idle."""
 
@@ -36,9 +38,17 @@ class DaskCrew:
         source: How each unit makes its job.
         address: The scheduler's address.
         crew: Runs the units that need results.
+
+    Raises:
+        BackendError: The address has no protocol or no port.
     """
 
     def __init__(self, source: JobSource, address: str, crew: Crew):
+        if not ADDRESS.match(address):
+            raise BackendError(
+                f"{address!r} is not the address of dask's scheduler: protocol or port is missing. "
+                "Write it as `dask scheduler` prints it, such as tcp://127.0.0.1:8786."
+            )
         self._source, self._address, self._crew = source, address, crew
 
     def run(self, agenda: Agenda, hear: Hear) -> None:
@@ -61,7 +71,7 @@ class DaskCrew:
             ) from error
         try:
             client = distributed.Client(self._address, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, distributed.TimeoutError) as error:
             raise BackendError(
                 f"dask's scheduler at {self._address} does not answer ({error}); start one with "
                 "`dask scheduler`, and workers with `dask worker ADDRESS`."

@@ -115,6 +115,11 @@ class Agenda:
         return not self._after
 
     @property
+    def has_results(self) -> bool:
+        """Return whether any result lies in the folder, also one that was not reported yet."""
+        return any((self._folder / name).exists() for name in self._units)
+
+    @property
     def n_left(self) -> int:
         """Return the number of units that are not done."""
         return len(self._after)

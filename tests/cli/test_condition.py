@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefold.cli.commands.snapshots import condition
 from edgefold.cli.main import build_parser
 from edgefold.fleets.conditioning import condition as module
 from edgefold.fleets.conditioning.condition import UNIT_ROWS
@@ -61,6 +62,18 @@ def test_states_of_the_same_rows_do_not_merge(
     both = [tmp_path / "one.npz", tmp_path / "two.npz"]
     code, _, said = edgefold("merge", "gp-tiny", *both, "--out", tmp_path / "both.npz")
     assert code == 1 and "parquet#" in said and "twice" in said
+    assert f"{both[0]} and {both[1]}: " in said and "with --filter" in said
+
+
+@pytest.mark.usefixtures("here")
+def test_very_many_groups_are_warned_of(
+    edgefold: Command, lake_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "condition", "gp-tiny", lake_folder, *XY, "--by", "site", "--out", tmp_path / "out"
+    monkeypatch.setattr(condition, "MANY_GROUPS", 1)
+    for more in (["--dry-run"], []):
+        code, printed, _ = edgefold(*words, *more)
+        assert code == 0 and "warning       3 groups" in printed
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(

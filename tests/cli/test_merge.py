@@ -116,7 +116,8 @@ def test_snapshots_that_have_a_row_in_common_are_refused(
     for vouched in ([], ["--disjoint"]):
         capsys.readouterr()
         assert merge(tiny_bundle, *snapshots, snapshot, "--out", merged, *vouched) == 1
-        assert "rows 0 to 4 of 0.csv would count twice" in capsys.readouterr().err
+        report = capsys.readouterr().err
+        assert f"{snapshots[0]} and {snapshot}: rows 0 to 4 of 0.csv would count twice" in report
     assert not merged.exists()
     snapshot.unlink()
     words = ("--input", again, "--snapshot", snapshot, "--source", "cellar")

@@ -116,7 +116,7 @@ def test_unfinished_work_of_another_plan_is_refused_or_dropped(
 
     with pytest.raises(KeyboardInterrupt):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", hear=interrupt)
-    with pytest.raises(OutputError, match="differs in filter.*--restart"):
+    with pytest.raises(OutputError, match=r"differs in filter.*--restart"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0")
     done = conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 0", restart=True)
     assert done.counts["filtered"] > 0
@@ -162,6 +162,8 @@ def test_one_state_of_all_rows_is_one_file(
         conditioned(gp_bundle, lake_folder, tmp_path / "all", by="")
     with pytest.raises(OutputError, match="exists"):
         conditioned(gp_bundle, lake_folder, out, by="")
+    with pytest.raises(OutputError, match="names a folder"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "all2.npz")
 
 
 @pytest.mark.parametrize("most", [1 << 18, 0])
@@ -243,14 +245,22 @@ def test_rows_with_missing_values_are_left_out_and_counted(gp_bundle: Path, tmp_
     )
 
 
+def test_a_missing_value_of_a_column_that_also_forms_groups_is_a_null(
+    gp_bundle: Path, tmp_path: Path
+) -> None:
+    lake = write_table(tmp_path / "a.parquet", {"x": [0.1, 0.2, 0.3], "y": [0.5, None, 0.5]})
+    done = conditioned(gp_bundle, lake, tmp_path / "out", by="y")
+    assert (done.counts["points"], done.counts["null"], done.counts["without a group"]) == (2, 1, 0)
+
+
 def test_a_lake_without_points_is_refused(
     gp_bundle: Path, lake_folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match="no row is a point"):
+    with pytest.raises(DataError, match=r"the filter 'x > 5' takes none of 5,400 rows"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", filter="x > 5")
     assert not (tmp_path / "out" / "states.csv").exists()
     lake = write_table(tmp_path / "a.parquet", {"x": pa.array([], "f8"), "y": pa.array([], "f8")})
-    with pytest.raises(DataError, match="no row is a point"):
+    with pytest.raises(DataError, match=r"a\.parquet has no row"):
         conditioned(gp_bundle, lake, tmp_path / "out.npz", by="")
 
 

@@ -48,6 +48,8 @@ def test_an_error_on_a_worker_is_that_of_the_call(
     with pytest.raises(DataError, match="no row is a point"):
         out, address = tmp_path / "none", cluster.address
         conditioned(gp_bundle, lake_folder, out, scheduler=address, filter="x > 5")
+    with pytest.raises(BackendError, match="protocol or port is missing"):
+        conditioned(gp_bundle, lake_folder, tmp_path / "out", scheduler="127.0.0.1")
     monkeypatch.setattr(dask_crew, "CONNECT_S", 1.0)
     with pytest.raises(BackendError, match="does not answer"):
         conditioned(gp_bundle, lake_folder, tmp_path / "out", scheduler="tcp://127.0.0.1:1")
@@ -72,7 +74,7 @@ def test_a_worker_that_does_not_open_the_plans_backend_ends_the_call(
     others = [{"backend": "native", "engine_cache": tmp_path}, {"backend_version": "0.0"}]
     for other in others:
         setup = replace(planned.setup, **other)
-        with pytest.raises(BackendError, match="on the worker tcp://.* Build it there"):
+        with pytest.raises(BackendError, match=r"on the worker tcp://.* Build it there"):
             run_conditioning(replace(planned, setup=setup))
 
 

@@ -287,3 +287,17 @@ def test_groups_are_told_apart_by_microseconds_and_decimals(tmp_path: Path) -> N
     fine = write(tmp_path / "b.parquet", {"t": pa.array([1_001], pa.timestamp("ns"))})
     with pytest.raises(DataError, match="group"):
         values_of(open_lake([fine], ["t"]), "t")
+
+
+def test_a_glob_that_names_no_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    with pytest.raises(DataError, match="any number of folders"):
+        open_lake([tmp_path / "lake" / "*.parquet"], ["x"])
+    with pytest.raises(DataError, match=r"the folder .*lak does not exist"):
+        open_lake([tmp_path / "lak" / "*.parquet"], ["x"])
+
+
+def test_a_name_in_backticks_is_explained(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", {"wind speed": [1.0]})
+    with pytest.raises(DataError, match="without backticks"):
+        open_lake([tmp_path], ["`wind speed`"])

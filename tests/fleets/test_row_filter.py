@@ -82,6 +82,7 @@ def test_row_groups_that_the_statistics_rule_out_are_not_read(lake_folder: Path)
         *("", "a >", "import os", "a > 3; b", "a > 3\nb", "(a", "lambda: 1"),
         *("__import__('os').system('true')", "a.b > 3", "a[0] > 3", "f(a) > 3", "a + 1 > 3"),
         *("a > b", "1 > 2", "3 in a", "a is 3", "a == null", "(a > 3) > 2", "a in b"),
+        *("ok = 1", "ok in (0, 1)", "a = true", "t = true", "s = false"),
         *("a > 'x'", "s > 3", "t > 3", "t > 'noon'", "a", "s", "a > [1]", "a > (1)[0]"),
         *("a if a else b", "a := 3", "f'{a}' > 'x'", "not " * 2000 + "ok", "a > 3j", "a > b''"),
     ],
@@ -89,6 +90,24 @@ def test_row_groups_that_the_statistics_rule_out_are_not_read(lake_folder: Path)
 def test_everything_else_is_refused(text: str, lake_folder: Path) -> None:
     with pytest.raises(DataError):
         open_lake([lake_folder], ["a"], text)
+
+
+@pytest.mark.parametrize("text", ["wind speed > 3", "a > 1 and wind speed > 3", "s = 'x y' z"])
+def test_a_name_with_spaces_belongs_in_backticks(text: str) -> None:
+    if "wind" in text:
+        with pytest.raises(DataError, match="in backticks, as in `wind speed`"):
+            RowFilter(text)
+    else:
+        with pytest.raises(DataError, match="invalid syntax; write"):
+            RowFilter(text)
+
+
+def test_booleans_of_one_file_compare_as_the_numbers_of_another(tmp_path: Path) -> None:
+    for name, values in (("a", [True, False]), ("b", [2, 1])):
+        pq.write_table(pa.table({"v": values}), tmp_path / f"{name}.parquet")
+    lake = open_lake([tmp_path], ["v"], "v = 1 and v < 99999999999999999999")
+    rows = [[b.rows.tolist() for b in read_batches(lake, file)] for file in lake.files]
+    assert rows == [[[0]], [[1]]]
 
 
 def test_a_filter_names_its_columns_once() -> None:

@@ -52,6 +52,8 @@ stand in the files or in the names of folders (site=3/); times count as seconds 
 with a null in --x, --y or --by are left out and counted. After Ctrl-C, a kill or a power cut the
 same command goes on; states are the same to the bit, whatever happened on the way. docs/fleets.md
 says more."""
+MANY_GROUPS = 10_000
+"""From so many groups on, the command warns: each is a file, and each unit writes its states."""
 LISTED = 20
 """States that the summary lists; states.csv has them all."""
 
@@ -230,11 +232,14 @@ def _plan_lines(planned: Conditioning) -> list[str]:
     lines.append(f"units         {units} of about {planned.options.unit_rows:,} rows on {where}")
     trial = try_plan(planned)
     if setup.by:
+        n_groups = trial.n_groups
         in_folders = {tuple(file.values.get(name) for name in setup.by) for file in lake.files}
         if all(name in file.values for file in lake.files for name in setup.by):
-            lines.append(f"groups        {len(in_folders):,}, named by folders")
+            n_groups = len(in_folders)
+            lines.append(f"groups        {n_groups:,}, named by folders")
         else:
             lines.append(f"groups        {trial.n_groups:,} in the first {trial.n_rows:,} rows")
+        lines += _many_lines(n_groups)
     if trial.n_rows:
         rates = [1 / seconds for seconds in (trial.reading_s, trial.learning_s) if seconds]
         words = " and ".join(
@@ -261,6 +266,17 @@ def _result_lines(done: Conditioned, by: list[str], out: Path) -> list[str]:
     rate = done.counts["rows read"] / max(done.wall_s, 1e-3)
     died = f"; {done.n_deaths} processes died and were replaced" if done.n_deaths else ""
     lines.append(f"this run      {done.wall_s:.1f} s, {rate:,.0f} rows/s{died}")
+    lines += _many_lines(len(done.states))
     if by:
         lines.append(f"written       {out}/states.csv and {len(done.states):,} states")
     return lines
+
+
+def _many_lines(n_groups: int) -> list[str]:
+    """Return a warning if there are very many groups."""
+    if n_groups <= MANY_GROUPS:
+        return []
+    return [
+        f"warning       {n_groups:,} groups: each is a file, and a unit writes the states of its",
+        "              groups; if that is meant, sort the tables by group or raise --unit-rows",
+    ]

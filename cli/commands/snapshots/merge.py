@@ -14,7 +14,7 @@ from edgefold.cli.options.bundle_options import (
     require_trusted,
 )
 from edgefold.cli.terminal import printable
-from edgefold.runtime.errors import SnapshotError
+from edgefold.runtime.errors import OverlapError, SnapshotError
 
 if TYPE_CHECKING:
     from edgefold.runtime.arrays import Array
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgefold merge bundles/sensor roof.npz cellar.npz --out both.npz",
     "edgefold merge bundles/sensor site-*.npz --out fleet.npz --backend native",
+)
+
+TABLE_SOURCE = "parquet#"
+"""Begins the name under which a state remembers a file of a table; see `LakeFile.source`."""
+FILTERS = (
+    " If both were conditioned with --filter: of the rows that a filter takes from a file, a state "
+    "knows only the first and the last, so that two filters of one file overlap unless one ends "
+    "before the other begins. Choose the rows of states that will be merged by --by."
 )
 
 
@@ -46,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--disjoint",
         action="store_true",
         help="you know that points of unknown rows in one snapshot are in no other one: without "
-        "this, snapshots that do not say where all their points come from are refused",
+        "this, snapshots that do not say where all their points come from are refused. Rows that "
+        "both snapshots state are refused with it, too",
     )
 
 
@@ -92,12 +101,37 @@ def _merge_states(
     lines = [f"{stream.n_points:>12,}  {paths[0]}"]
     for path in paths[1:]:
         before = stream.n_points
-        if _has_sensors(stream.merge(path, args.disjoint)):
+        try:
+            extra_of_path = stream.merge(path, args.disjoint)
+        except OverlapError as error:
+            raise _named(stream, paths[: paths.index(path)], path, args) or error from None
+        if _has_sensors(extra_of_path):
             raise _mixed(path, paths[0])
         lines.append(f"{stream.n_points - before:>12,}  {path}")
     stream.save(args.out, extra)
     lines.append(f"{stream.n_points:>12,}  {args.out}")
     return [*lines, "", *piece_lines([stream.provenance], stream.n_points)]
+
+
+def _named(
+    stream: Stream, earlier: list[Path], path: Path, args: argparse.Namespace
+) -> OverlapError | None:
+    """Return the error that a snapshot overlaps with an earlier one, which it names.
+
+    Args:
+        stream: The stream; its state is lost.
+        earlier: The snapshots that are merged.
+        path: The snapshot that overlaps with one of them.
+        args: The options of the command.
+    """
+    for other in earlier:
+        stream.restore(other)
+        try:
+            stream.merge(path, args.disjoint)
+        except OverlapError as error:
+            why = FILTERS if TABLE_SOURCE in str(error) else ""
+            return OverlapError(f"{other} and {path}: {error}{why}", *error.remedies)
+    return None
 
 
 def _merge_sensors(
