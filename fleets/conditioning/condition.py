@@ -170,7 +170,7 @@ def condition(
         y: Names of the columns of outputs.
         by: Names of the columns whose values form groups; none makes one state of all rows.
         out: A folder for a snapshot of each group and the tables states.csv and files.csv; without
-            `by` the path of one snapshot.
+            `by` the path of one snapshot, beside which the table NAME.files.csv is written.
         options: How it is done.
         hear: Receives news on the progress.
 
@@ -259,8 +259,9 @@ def run_conditioning(planned: Conditioning, hear: Hear | None = None) -> Conditi
                 remove_work(folder, above)
             raise
         counts = json.loads((folder / WRITTEN).read_bytes())
-        if by and counts.get(POINTS):
-            write_atomic(planned.out / FILES, _files_table(planned.lake).encode())
+        if counts.get(POINTS):
+            files = planned.out / FILES if by else planned.out.with_suffix(f".{FILES}")
+            write_atomic(files, _files_table(planned.lake).encode())
         states = _move(folder / "out", planned.out, by) if counts.get(POINTS) else []
     remove_work(planned.work, above)
     if not states:

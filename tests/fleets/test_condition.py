@@ -155,7 +155,8 @@ def test_one_state_of_all_rows_is_one_file(
 ) -> None:
     out = tmp_path / "all.npz"
     done = conditioned(gp_bundle, lake_folder, out, by="", processes=2)
-    assert [path.name for path in tmp_path.iterdir()] == ["all.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.files.csv", "all.npz"]
+    assert len((tmp_path / "all.files.csv").read_text().splitlines()) == 1 + N_SITES * N_DAYS
     (state,) = done.states
     assert state == ({}, out, N_SITES * N_DAYS * N_ROWS, 0)
     with pytest.raises(OutputError, match=r"ends with \.npz"):

@@ -32,20 +32,21 @@ EXAMPLES = (
     "edgefold condition bundles/sensor 'lake/**/*.parquet' --x hour,load --y temperature "
     "--out state.npz",
     "edgefold condition bundles/sensor lake --x hour,load --y temperature --by site --out states/",
-    "edgefold condition bundles/sensor lake --x hour --y temperature --by site --out states/ "
-    "--filter \"hour >= '2025-01-01' and site in (3, 7)\" --dry-run",
-    "edgefold condition bundles/sensor lake --x hour --y temperature --by site --out states/ "
+    "edgefold condition bundles/sensor lake --x hour,load --y temperature --by site --out states/ "
+    "--filter \"time >= '2025-01-01' and site in (3, 7)\" --dry-run",
+    "edgefold condition bundles/sensor lake --x hour,load --y temperature --by site --out states/ "
     "--scheduler tcp://127.0.0.1:8786",
 )
 DESCRIPTION = """\
 Condition a model on tables larger than memory: a state for each group of rows, written as snapshots
 that `edgefold run --snapshot`, `edgefold merge` and a board take.
 
-    $ edgefold condition bundles/sensor lake --x hour --y temp --by site --out states/
-    lake/site=3/2025-01.parquet       hour,temp
-                                      2025-01-01 00:00,12.1
+    $ edgefold condition bundles/sensor lake --x hour,load --y temp --by site --out states/
+    lake/site=3/2025-01.parquet       time,hour,load,temp
+                                      2025-01-01 00:00,0,312,12.1
     states/site=3.npz                 what the model knows after all rows of site 3
     states/states.csv                 site,file,points,rows_left_out
+    states/files.csv                  source,rows,file
 
 Rows are read by batches, so that memory stays flat, and learned on all processors. Columns may
 stand in the files or in the names of folders (site=3/); times count as seconds since 1970. Rows
