@@ -270,7 +270,7 @@ def _column(
             assert column is not None
         else:
             near = near_names(name, [*types, *file.values])
-            if name[0] == name[-1] == "`":
+            if name.startswith("`") and name.endswith("`"):
                 near = "write it without backticks, which only the filter needs."
             raise DataError(f"{file.path} has no column {name!r}; {near}")
         found.append(column)

@@ -298,7 +298,7 @@ def _scalar(column: LakeColumn, value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if column.kind == "number" and not is_yes_or_no and is_number:
         fits = isinstance(value, float) or -(1 << 63) <= value < 1 << 63
-        return pa.scalar(value if fits else float(value))
+        return pa.scalar(value if fits else float(str(value)))  # of a text, infinity at worst
     if column.kind == "text" and isinstance(value, str):
         return pa.scalar(value)
     if column.kind == "time" and isinstance(value, str):

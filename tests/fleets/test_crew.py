@@ -9,9 +9,10 @@ import pytest
 
 from edgefold.fleets.work.crew import Crew
 from edgefold.fleets.work.unit import Agenda, JobSource, WorkNews, WorkUnit, folds
-from edgefold.fleets.work.work_folder import PLAN, remove_work, work_folder
+from edgefold.fleets.work.work_folder import LOCK, PLAN, remove_work, work_folder
 from edgefold.fleets.work.worker import portable
 from edgefold.runtime.errors import DataError, OutputError, WorkError
+from edgefold.runtime.files import lock_file
 from tests.fleets.slow_job import Square
 
 SOURCE = JobSource("tests.fleets.slow_job", "open_square_job", "setup")
@@ -114,3 +115,11 @@ def test_files_that_are_not_of_the_work_are_not_touched(tmp_path: Path) -> None:
     ):
         pass
     assert (tmp_path / "thesis.tex").exists() and not (tmp_path / PLAN).exists()
+
+
+def test_files_of_a_start_at_the_same_moment_are_not_foreign(tmp_path: Path) -> None:
+    (tmp_path / "plan.json.tmp").touch()
+    with lock_file(tmp_path / LOCK) as held:
+        assert held
+        with pytest.raises(OutputError, match="another process"), work_folder(tmp_path, {"x": "a"}):
+            pass

@@ -105,7 +105,7 @@ def test_a_name_with_spaces_belongs_in_backticks(text: str) -> None:
 def test_booleans_of_one_file_compare_as_the_numbers_of_another(tmp_path: Path) -> None:
     for name, values in (("a", [True, False]), ("b", [2, 1])):
         pq.write_table(pa.table({"v": values}), tmp_path / f"{name}.parquet")
-    lake = open_lake([tmp_path], ["v"], "v = 1 and v < 99999999999999999999")
+    lake = open_lake([tmp_path], ["v"], "v = 1 and v < 1" + "0" * 400)
     rows = [[b.rows.tolist() for b in read_batches(lake, file)] for file in lake.files]
     assert rows == [[[0]], [[1]]]
 
