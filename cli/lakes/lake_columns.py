@@ -1,17 +1,20 @@
 """Choose the columns of a lake that name the sensors, and hold the times and the values.
 
 What the user leaves out is found in the first rows by the rules that find the columns of a CSV
-table, so that a table gives the same forecasts in both forms.
+table, so that a table gives the same forecasts in both forms. Columns of folders such as year=2025
+are never taken for values or times.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from edgefold.fleets.forecasting.settings import RESERVED, LakeChoice
 from edgefold.fleets.tables.arrow import require_pyarrow
+from edgefold.fleets.tables.batches import explained
 from edgefold.fleets.tables.columns import column_of
 from edgefold.fleets.tables.lake import Lake, LakeFile, open_lake
 from edgefold.runtime.errors import DataError
@@ -21,6 +24,8 @@ from edgefold.runtime.rows.detect.columns import find_table
 SAMPLE_ROWS, SAMPLE_FILES = 500, 5
 """Rows that are read of each of some files to find the columns."""
 JOINED = "/"
+DATE = re.compile(r"\d{1,4}([-_.T]\d{1,4})*$")
+"""Matches a date, a month or a time in the name of a folder."""
 
 
 def open_sensors(
@@ -70,7 +75,7 @@ def _found(
 ) -> tuple[Sequence[str], str, Sequence[str]]:
     """Return the columns of names, of times and of values; those that are None are found."""
     source = lake.files[0].path
-    names, rows = _sample(lake)
+    names, rows = _sample(lake, by, [*_given(time or ""), *(values or ())])
     if by and len(by) > 1:
         missing = [name for name in by if name not in names]
         if missing:
@@ -96,15 +101,22 @@ def _found(
     return by, choice.time[0] if choice.time else "", choice.values
 
 
-def _sample(lake: Lake) -> tuple[list[str], list[list[str]]]:
-    """Return the names of all columns that can be read, and the texts of some rows."""
+def _sample(
+    lake: Lake, by: Sequence[str] | None, named: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the names of all columns that may be meant, and the texts of some rows.
+
+    A column of folders is meant if an option names it. If none names the sensors, folders of texts,
+    such as site=north, may name them.
+    """
     files = [file for file in lake.files if file.n_rows]
     if not files:
         raise DataError(f"{lake.files[0].path} and all other files have no rows.")
+    folders = {*named, *(by or ()), *(_naming_folders(files) if by is None else ())}
     step = max(len(files) // SAMPLE_FILES, 1)
     names, rows = list[str](), list[list[str]]()
     for file in files[::step][:SAMPLE_FILES]:
-        own, texts = _texts(file)
+        own, texts = _texts(file, folders)
         names = names or own
         if own != names:
             continue  # columns that are needed must be in all files, as the lake then says
@@ -112,18 +124,30 @@ def _sample(lake: Lake) -> tuple[list[str], list[list[str]]]:
     return names, rows
 
 
-def _texts(file: LakeFile) -> tuple[list[str], list[list[str]]]:
-    """Return the names of a file's columns and the texts of its first rows."""
+def _naming_folders(files: Sequence[LakeFile]) -> set[str]:
+    """Return the columns of folders that hold neither numbers nor dates in some file."""
+    return {
+        name
+        for file in files
+        for name, value in file.values.items()
+        if isinstance(value, str) and not DATE.match(value)
+    }
+
+
+def _texts(file: LakeFile, folders: Collection[str]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of a file's columns, with some of its folders, and its first rows' texts."""
     pa = require_pyarrow()
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(file.path) as opened:
+    with explained(file), ParquetFile(file.path) as opened:
         schema = opened.schema_arrow
         names = [n for n in schema.names if column_of(n, schema.field(n).type, file.path)]
         batch = next(opened.iter_batches(SAMPLE_ROWS, columns=names), None)
     columns = {} if batch is None else {name: _column(pa, batch.column(name)) for name in names}
     n = 0 if batch is None else batch.num_rows
     for name, value in file.values.items():
+        if name not in folders:
+            continue
         columns.setdefault(name, ["" if value is None else str(value)] * n)
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 

@@ -104,7 +104,7 @@ def read_batches(
     pa = require_pyarrow()
     from pyarrow.parquet import ParquetFile
 
-    with _explained(file):
+    with explained(file):
         with ParquetFile(file.path, buffer_size=BUFFER_BYTES, pre_buffer=False) as opened:
             schema = opened.schema_arrow
         names = [name for name in lake.columns if name in schema.names]
@@ -169,7 +169,7 @@ def _no_columns(n: int, batch_rows: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _explained(file: LakeFile) -> Iterator[None]:
+def explained(file: LakeFile) -> Iterator[None]:
     """Raise DataError, which names the file, for what pyarrow and the system report."""
     pa = require_pyarrow()
     try:

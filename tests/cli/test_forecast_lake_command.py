@@ -203,6 +203,25 @@ def test_columns_are_found_as_those_of_csv(tmp_path: Path) -> None:
     assert several == LakeChoice(("floor", "sensor"), "time", ("value",))
 
 
+def test_columns_of_folders_are_values_only_by_name(tmp_path: Path) -> None:
+    for month in (1, 2):
+        path = tmp_path / f"year=2025/month={month}/day=2025-01-0{month}/x.parquet"
+        write(path, table_of(20 + month))
+    found = LakeChoice(("sensor",), "time", ("value",))
+    assert choice_of(tmp_path) == choice_of(tmp_path, ["sensor"]) == found
+    assert choice_of(tmp_path, ["month", "sensor"]).by == ("month", "sensor")
+    assert choice_of(tmp_path, ["sensor"], None, ["value", "month"]).values == ("value", "month")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet", table_of(500))
+    content = bytearray(path.read_bytes())
+    content[40:3000] = bytes(2960)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.parquet"):
+        choice_of(path)
+
+
 def test_columns_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet", table_of(50))
     for columns, word in (
