@@ -3,8 +3,8 @@
     columns of names ──> sensors, sorted; rows of each; the row groups in which each is
                     └──> shards: sensors that follow each other, with some 100,000 rows
 
-One process reads the columns of names once. Shards depend on the rows only, not on the number of
-processes, so that their results do not either.
+One process reads the columns of names once. Shards depend on the rows and on the backend, not on
+the number of processes, so that their results do not either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from edgefold.runtime.arrays import Array
 
 BATCH_ROWS = 1 << 17
 LEAST_ROWS, MOST_ROWS = 20_000, 1_000_000
-"""Rows of a shard, unless one sensor has more: half a second to some 20 s of work."""
+"""Rows of a shard, unless one sensor has more: half a second to some 20 s of compiled work."""
+LEAST_SHARDS = 16
+"""The least number of shards where there are as many sensors: several for each process, so that all
+processes have work and a stop loses little."""
 N_SHARDS = 48
 """The number of shards of a lake whose shards are between these sizes."""
 
@@ -118,7 +121,10 @@ def _item(values: Sequence[Any], place: int) -> Any:
 
 
 def take_census(
-    lake: Lake, by: Sequence[str], hear: Callable[[int], object] = lambda n: None
+    lake: Lake,
+    by: Sequence[str],
+    hear: Callable[[int], object] = lambda n: None,
+    most_rows: int = MOST_ROWS,
 ) -> Census:
     """Count the rows of each sensor.
 
@@ -126,6 +132,7 @@ def take_census(
         lake: The lake.
         by: The columns that name the sensors.
         hear: Receives the number of rows that were read since the last call.
+        most_rows: The most rows of a shard, unless one sensor has more.
 
     Raises:
         DataError: A file is damaged or was changed.
@@ -150,7 +157,7 @@ def take_census(
     keys = [*finder.numbers]
     order = sorted(range(len(keys)), key=lambda n: _sort_key(keys[n]))
     n_rows = counts[order]
-    shards = _shards(n_rows, np.array(order, np.int64), present)
+    shards = _shards(n_rows, np.array(order, np.int64), present, most_rows)
     return Census(tuple(keys[n] for n in order), n_rows, n_unnamed, tuple(shards))
 
 
@@ -166,19 +173,24 @@ def _sort_key(key: Key) -> tuple[tuple[bool, Any], ...]:
     )
 
 
-def _shards(n_rows: Array, order: Array, present: Sequence[tuple[int, int, bytes]]) -> list[Shard]:
+def _shards(
+    n_rows: Array, order: Array, present: Sequence[tuple[int, int, bytes]], most_rows: int
+) -> list[Shard]:
     """Split sensors into shards of about equally many rows.
 
     Args:
         n_rows: The rows of each sensor, sorted, (K,).
         order: The numbers of the sensors in `present`, sorted as `n_rows`, (K,).
         present: File, row group, and a bit for each sensor by its number.
+        most_rows: The most rows of a shard, unless one sensor has more.
     """
     total = int(n_rows.sum())
-    size = min(max(total // N_SHARDS, LEAST_ROWS), MOST_ROWS)
+    size = max(total // N_SHARDS, min(LEAST_ROWS, total // LEAST_SHARDS))
+    size = min(size, most_rows)
     edges, held = [0], 0
     for at, n in enumerate(n_rows.tolist()):
-        if held and held + n > size:
+        is_scarce = len(n_rows) - at <= LEAST_SHARDS - len(edges)
+        if held and (held + n > size or is_scarce):
             edges.append(at)
             held = 0
         held += n

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from edgefold.fleets.forecasting.shard_rows import (
 from edgefold.fleets.forecasting.split_rows import FOLDER, Split, split_parts, write_split
 from edgefold.fleets.work.unit import Advance
 from edgefold.runtime.arrays import Array, FloatArray
+from edgefold.runtime.errors import BackendError
 from edgefold.runtime.files import write_atomic
 from edgefold.runtime.sensors.forecasts import BAND
 from edgefold.runtime.sensors.scored_rows import ScoredRows, joined
@@ -97,8 +99,21 @@ class ForecastJob:
 
     @cached_property
     def sensors(self) -> Sensors:
-        """Return the model, which is opened for the first shard."""
-        return self._stack.enter_context(self._setup.settings.model.open())
+        """Return the model, which is opened for the first shard.
+
+        Raises:
+            BackendError: This machine cannot open the backend that the command has opened.
+        """
+        model = self._setup.settings.model
+        try:
+            return self._stack.enter_context(model.open())
+        except BackendError as error:
+            raise BackendError(
+                f"{gethostname()} cannot open the backend {model.backend} for the sensors "
+                f"({error}). Results of another one would differ in their last digits: run "
+                "`edgefold build sensors` on every machine of the cluster, or give --backend "
+                "onnxruntime."
+            ) from error
 
     def close(self) -> None:
         """Release the model."""

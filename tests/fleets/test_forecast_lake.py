@@ -86,6 +86,7 @@ def sensor_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census_module, "LEAST_ROWS", 400)
+    monkeypatch.setattr(census_module, "LEAST_SHARDS", 3)
 
 
 def in_process(agenda: Agenda, source: JobSource, hear: Hear) -> None:

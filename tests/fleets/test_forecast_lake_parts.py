@@ -10,7 +10,7 @@ import pytest
 
 from edgefold.fleets import open_lake
 from edgefold.fleets.forecasting import census as census_module
-from edgefold.fleets.forecasting.census import KeyNumbers, take_census
+from edgefold.fleets.forecasting.census import LEAST_SHARDS, KeyNumbers, take_census
 from edgefold.fleets.forecasting.job import JobSetup, open_job
 from edgefold.fleets.forecasting.lake_forecast import require_memory
 from edgefold.fleets.forecasting.part_file import SensorNames
@@ -19,7 +19,7 @@ from edgefold.fleets.forecasting.settings import ForecastSettings, ModelChoice
 from edgefold.fleets.forecasting.shard_result import SummaryFile
 from edgefold.fleets.forecasting.shard_rows import lake_parts, read_shard
 from edgefold.runtime import Sensors
-from edgefold.runtime.errors import MemoryLimitError
+from edgefold.runtime.errors import BackendError, MemoryLimitError
 from edgefold.runtime.sensors.alarms.incidents import Incidents
 from tests.fleets.test_forecast_lake import CHOICE, rows_of, sensor_lake, write
 
@@ -77,6 +77,30 @@ def test_a_census_finds_rows_and_files_of_each_sensor(tmp_path: Path) -> None:
     (columns,) = read_shard(parts, CHOICE, shard)
     assert columns.place == 1 and len(columns.values[0]) == 300 and not columns.n_moved
     assert KeyNumbers([], {(): 0}).numbers == {(): 0}
+
+
+def test_small_lakes_have_shards_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    rows = [row for n in range(20) for row in rows_of(f"s{n:02}", 5 + 9 * n, n, faults=False)]
+    write(tmp_path / "x.parquet", rows)
+    lake = open_lake([str(tmp_path)], ["sensor"])
+    census = take_census(lake, ["sensor"])
+    assert LEAST_SHARDS <= len(census.shards) <= 20
+    assert sum(shard.n_rows for shard in census.shards) == len(rows)
+    small = take_census(lake, ["sensor"], most_rows=1)
+    assert [shard.n_rows for shard in small.shards] == census.n_rows.tolist()
+
+
+def test_a_machine_without_the_backend_is_refused(tmp_path: Path, sensor_lake: Path) -> None:
+    lake = open_lake([str(sensor_lake)], ["sensor", "time", "value"])
+    census = take_census(lake, ["sensor"])
+    model = ModelChoice(backend="native", cache=tmp_path / "nothing")
+    setup = JobSetup(ForecastSettings(lake, CHOICE, model), census.keys, tmp_path, (), tmp_path, ())
+    job = open_job(setup)
+    with pytest.raises(BackendError, match=r"edgefold build sensors.*every machine"):
+        job.run(census.shards[0], tmp_path / "one", lambda n: None)
 
 
 def test_names_are_columns_of_their_type(sensor_lake: Path) -> None:
