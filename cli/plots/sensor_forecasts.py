@@ -109,8 +109,16 @@ def _times(seconds: Sequence[float], is_dated: bool) -> Any:
     return np.array([datetime.fromtimestamp(s, timezone.utc) for s in seconds])
 
 
-def draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
-    """Draw the last rows, their bands and alarms, and the forecasts of the times after them."""
+def draw_rows(axes: Axes, panel: Panel, is_dated: bool, crops: bool = False) -> None:
+    """Draw the last rows, their bands and alarms, and the forecasts of the times after them.
+
+    Args:
+        axes: Axes to draw into.
+        panel: Values to draw.
+        is_dated: Whether times are seconds since 1970.
+        crops: Whether values far from all others are marked at the edge, so that these stay
+            readable, and names of events stand above the curves.
+    """
     rows = list(panel.rows)[-_n_shown(panel) :]
     at = _times([row.time for row in rows], is_dated)
     value = np.array([row.value for row in rows])
@@ -122,9 +130,22 @@ def draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
     _draw_band(axes, times, band, BLUE, "")
     axes.plot(times, mean, color=BLUE, lw=1.1, label="forecast one row before")
     size = 3.2 if len(rows) <= 200 else 2.3 if len(rows) <= 700 else 1.4
-    axes.plot(at, value, "o", color="black", ms=size, mew=0, label="value")
-    _draw_events(axes, rows, at, value)
-    shown = [value, *_held(band)]
+    shown = [_cropped(value) if crops else value, *_held(band)]
+    heights = shown[0]
+    inside = np.where(heights == value, value, math.nan)
+    axes.plot(at, inside, "o", color="black", ms=size, mew=0, label="value")
+    for marker, outside in (("^", value > heights), ("v", value < heights)):
+        if outside.any():
+            axes.plot(
+                at[outside],
+                heights[outside],
+                marker,
+                color="black",
+                ms=5,
+                mew=0,
+                label="value beyond",
+            )
+    _draw_events(axes, rows, at, heights, is_above=crops)
     if panel.fan is not None and rows and math.isfinite(panel.pace):
         steps = panel.pace * np.arange(1, len(panel.fan.mean) + 1)
         ahead = _times((rows[-1].time + steps).tolist(), is_dated)
@@ -132,7 +153,10 @@ def draw_rows(axes: Axes, panel: Panel, is_dated: bool) -> None:
         _draw_band(axes, ahead, panel.fan.quantiles, ORANGE, " ahead")
         axes.plot(ahead, panel.fan.mean, color=ORANGE, lw=1.4, label="forecast of what comes")
         shown += _held(panel.fan.quantiles)
-    _limit(axes, value, shown)
+    _limit(axes, heights, shown)
+    if crops and any(row.event for row in rows):
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(bottom, top + 0.16 * (top - bottom))  # room for names
     _finish(axes, is_dated)
 
 
@@ -179,6 +203,7 @@ def _finish(axes: Axes, is_dated: bool) -> None:
     """Label the axis of times, and draw a grid behind everything."""
     if not is_dated:
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
+    axes.ticklabel_format(axis="y", useOffset=False)
     finish_axes(axes, is_dated)
 
 
@@ -195,7 +220,20 @@ def _draw_band(axes: Axes, at: Any, band: FloatArray, colour: str, what: str) ->
         )
 
 
-def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArray) -> None:
+def _cropped(value: FloatArray) -> FloatArray:
+    """Return values (N,), those that are far outside of the 1st to 99th percentile at an edge."""
+    finite = value[np.isfinite(value)]
+    if not len(finite):
+        return value
+    low, high = np.percentile(finite, [1, 99])
+    room = 0.5 * (high - low)
+    cropped: FloatArray = value.clip(low - room, high + room) if room else value
+    return cropped
+
+
+def _draw_events(
+    axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArray, is_above: bool = False
+) -> None:
     """Draw a ring at each alarm, and write the name of each event where it begins.
 
     Args:
@@ -203,6 +241,7 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
         rows: The N rows that are drawn one by one.
         at: Times of the rows, numbers or dates, (N,).
         value: Values of the rows, (N,); NaN where a row has none.
+        is_above: Whether names stand at the top of the axes, instead of at the values.
     """
     alarms = [i for i, row in enumerate(rows) if row.alarm]
     if alarms:
@@ -212,15 +251,26 @@ def _draw_events(axes: Axes, rows: Sequence[Forecast], at: Any, value: FloatArra
     last, until = "", -1
     for i, row in enumerate(rows):
         if row.event and (row.event != last or row.alarm) and i > until:
-            axes.annotate(
-                row.event,
-                (at[i], _height(value, i)),
-                xytext=(5, 7),
-                textcoords="offset points",
-                fontsize=8,
-                color=RED if row.alarm else GREY,
-            )
-            until = i + len(rows) // 40  # names must not cover each other
+            style: dict[str, Any] = {"fontsize": 8, "color": RED if row.alarm else GREY}
+            if is_above:
+                side = "left" if i < 0.8 * len(rows) else "right"
+                box = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}
+                transform = axes.get_xaxis_transform()
+                axes.text(
+                    at[i],
+                    0.97,
+                    row.event,
+                    transform=transform,
+                    ha=side,
+                    va="top",
+                    bbox=box,
+                    **style,
+                )
+            else:
+                place = (at[i], _height(value, i))
+                axes.annotate(row.event, place, xytext=(5, 7), textcoords="offset points", **style)
+            # Names must not cover each other.
+            until = i + len(rows) // (8 if is_above else 40)
         last = row.event
 
 

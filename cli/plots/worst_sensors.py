@@ -1,4 +1,4 @@
-"""Draw the last rows of some sensors of a lake beside each other, with bands and alarms.
+"""Draw some sensors of a lake beside each other: rows around each one's last alarm, or the last.
 
 The module draws given values and computes no score.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, get_args
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from edgefold.cli.plots.sensor_forecasts import Panel, draw_rows, has_dates
@@ -52,9 +55,14 @@ def draw_worst(
         handles: dict[str, Any] = {}
         for number, panel in enumerate(panels, 1):
             axes = figure.add_subplot(n_lines, n_columns, number)
-            draw_rows(axes, panel, is_dated)
+            draw_rows(axes, panel, is_dated, crops=True)
+            if is_dated:
+                _label_dates(axes)
             axes.set_title(panel.name, loc="left", fontsize=10, fontweight="bold")
-            axes.set_title(panel.scores, loc="right", fontsize=8, color=GREY)
+            scores = panel.scores
+            if panel.marked:
+                scores += f", last alarm {_time(panel.marked[-1][0], is_dated)}"
+            axes.set_title(scores, loc="right", fontsize=8, color=GREY)
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
@@ -62,6 +70,23 @@ def draw_worst(
             list(handles.values()), list(handles), loc="outside lower center", ncols=len(handles)
         )
         return content_of(figure, format, dpi=110)
+
+
+def _time(time: float, is_dated: bool) -> str:
+    if not is_dated:
+        return f"{time:,.10g}"
+    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M")
+
+
+def _label_dates(axes: Axes) -> None:
+    """Label days with their month; the title has the year."""
+    formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+        axes.xaxis.get_major_locator(),
+        formats=["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%S.%f"],
+        zero_formats=["", "%b %Y", "%d %b", "%d %b", "%H:%M", "%H:%M"],
+        show_offset=False,
+    )
+    axes.xaxis.set_major_formatter(formatter)
 
 
 def _panel(name: str, picture: SensorPicture) -> Panel:

@@ -54,6 +54,9 @@ N_DRAWN, N_MARKED, N_PIECES = 2000, 200, 1024
 MOST_KEPT = 4 * N_DRAWN
 """Rows that are kept for the picture, as some of them may be refused."""
 FAN_SLOTS, MOST_FAN = 48, 2000
+LEAST_DRAWN, N_AFTER = 300, 60
+"""Rows of a panel, or two seasons where those are more; rows behind the last alarm, where that is
+so old that the last rows do not show it."""
 REFUSED = "refused"
 SPLIT, JOIN = "all splits", "all shards"
 """Arguments of the units that end the two parts of the work."""
@@ -201,6 +204,8 @@ class _SensorRun:
         self._key = setup.keys[columns.place]
         self._name = "/".join(job._names.texts(self._key, column))
         self._last: list[ScoredRows] = []  # at least `N_DRAWN` rows, or all
+        self._around: list[ScoredRows] = []  # the blocks around the last alarm; none without one
+        self._alarm_row = 0
         self._alarms: list[tuple[float, float]] = []
         self._taken = np.ones(len(values), np.bool_)
         self._incidents = IncidentWalk(self._name)
@@ -243,7 +248,12 @@ class _SensorRun:
         alarms = np.flatnonzero(rows.is_alarm)
         marks = zip(rows.times[alarms].tolist(), rows.values[alarms].tolist(), strict=True)
         self._alarms = [*self._alarms, *marks][-N_MARKED:]
-        self._last.append(replace(rows, ahead=None))
+        block = replace(rows, ahead=None)
+        if len(alarms):
+            self._around, self._alarm_row = [*self._last, block], start + int(alarms[-1])
+        elif self._around and self._alarm_row + N_AFTER >= start:
+            self._around.append(block)
+        self._last.append(block)
         while len(self._last) > 1 and sum(map(len, self._last[1:])) >= MOST_KEPT:
             del self._last[0]
 
@@ -327,9 +337,17 @@ class _SensorRun:
             return None
         own, rows = self._summary, joined(self._last)
         shown = np.flatnonzero(rows.taken)[-N_DRAWN:]
+        path = self._sensors.path(max(min(own.season, MOST_FAN), FAN_SLOTS))
+        fan = np.column_stack([path.mean, path.quantiles])
+        n_drawn = max(LEAST_DRAWN, 2 * own.season)
+        if self._around and not rows.is_alarm[shown[-n_drawn:]].any():
+            rows = joined(self._around)
+            shown = np.flatnonzero(rows.taken)
+            last = int(np.flatnonzero(rows.is_alarm[shown])[-1])
+            shown = shown[: last + 1 + N_AFTER][-N_DRAWN:]
+            fan[:] = np.nan  # it follows the last row, which is not shown
         ticks, taken = self._columns.ticks, self._taken
         times = np.arange(len(taken), dtype=float) if ticks is None else self._times.seconds(ticks)
-        path = self._sensors.path(max(min(own.season, MOST_FAN), FAN_SLOTS))
         return SensorPicture(
             own,
             rows.times[shown],
@@ -340,7 +358,7 @@ class _SensorRun:
             rows.column("n_missing")[shown].astype(np.int64),
             _pieces(times[taken], self._values[taken]),
             np.array(self._alarms).reshape(-1, 2).T,
-            np.column_stack([path.mean, path.quantiles]),
+            fan,
             self._counter.n_below / own.n_scored if own.n_scored else np.full(7, np.nan),
         )
 

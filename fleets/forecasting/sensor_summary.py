@@ -259,7 +259,8 @@ class SensorPicture:
 
     Attributes:
         summary: The sensor's counts.
-        times: Times of its last rows as numbers, (n,).
+        times: Times of its last rows as numbers, (n,); if its last alarm is older, of the rows
+            around that alarm.
         values: Values of these rows, (n,); NaN where one is missing.
         forecasts: Mean and quantiles of these rows, (n, 1 + Q).
         events: The numbers of these rows' events in `WORDS`, (n,).
@@ -267,7 +268,7 @@ class SensorPicture:
         n_missing: The rows that are missing before each, (n,).
         pieces: The course of all rows: first time, lowest and highest value of each piece, (3, m).
         marked: Times and values of the last alarms, (2, a).
-        path: Means and quantiles of the rows to come, (s, 1 + Q).
+        path: Means and quantiles of the rows to come, (s, 1 + Q); NaN if they are not shown.
         shares: Shares of values below each level's quantile, (Q,); NaN without forecasts.
     """
 

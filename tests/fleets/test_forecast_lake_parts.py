@@ -10,6 +10,7 @@ import pytest
 
 from edgefold.fleets import open_lake
 from edgefold.fleets.forecasting import census as census_module
+from edgefold.fleets.forecasting import job as job_module
 from edgefold.fleets.forecasting.census import LEAST_SHARDS, KeyNumbers, take_census
 from edgefold.fleets.forecasting.job import JobSetup, open_job
 from edgefold.fleets.forecasting.lake_forecast import require_memory
@@ -101,6 +102,25 @@ def test_a_machine_without_the_backend_is_refused(tmp_path: Path, sensor_lake: P
     job = open_job(setup)
     with pytest.raises(BackendError, match=r"edgefold build sensors.*every machine"):
         job.run(census.shards[0], tmp_path / "one", lambda n: None)
+
+
+def test_a_picture_shows_the_last_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is far before the last rows, and in a block before that of the next rows."""
+    monkeypatch.setattr(job_module, "STEP_ROWS", 64)
+    rows = rows_of("s", 1200, 1, faults=False)
+    rows[500] = (*rows[500][:2], 90.0)
+    write(tmp_path / "x.parquet", rows)
+    lake = open_lake([str(tmp_path)], ["sensor", "time", "value"])
+    census = take_census(lake, ["sensor"])
+    settings = ForecastSettings(lake, CHOICE, ModelChoice())
+    job = open_job(JobSetup(settings, census.keys, tmp_path, (), tmp_path, ()))
+    job.run(census.shards[0], tmp_path / "one", lambda n: None)
+    job.close()
+    (picture,) = SummaryFile.read(tmp_path / "one").pictures
+    last = int(np.flatnonzero(picture.alarms)[-1])
+    assert picture.times[last] == picture.marked[0, -1] and 500 <= last < 900
+    assert len(picture.times) == last + 1 + job_module.N_AFTER
+    assert np.isnan(picture.path).all() and np.isfinite(picture.forecasts[last]).all()
 
 
 def test_names_are_columns_of_their_type(sensor_lake: Path) -> None:
