@@ -36,6 +36,8 @@ ENDS = (".parquet", ".parq", ".pq")
 TRIAL_ROWS = 300
 """Made-up rows by which the time of a row is measured: after 64 rows the model works as ever."""
 ONLY_HERE = ("by", "filter", "processes", "scheduler", "backtest", "skip")
+MOST_REFUSED = 0.05
+"""The share of rows that may be refused without a hint."""
 SLOW_ROWS = 50_000
 """The most rows of a shard on a backend without compiled C: a minute where a row takes 1 ms."""
 ENGINE = ("name", "version", "rules")
@@ -150,6 +152,7 @@ def run_lake(args: argparse.Namespace) -> int:
     from edgefold.cli.lakes.lake_text import result_lines
 
     lines = result_lines(result, settings, census, lasted_s)
+    lines += _repeat_lines(result, settings, census)
     print(printable("\n".join(lines)))
     kinds = ["forecasts/", *["ahead/"] * args.ahead, "sensors.parquet", "sensors.csv"]
     kinds += ["alarms.csv", *["scores.parquet"] * args.backtest, *filter(None, [picture])]
@@ -157,6 +160,24 @@ def run_lake(args: argparse.Namespace) -> int:
     if not picture:
         print(f"picture       not drawn without matplotlib: {install_extra('report')} brings it")
     return ExitCode.DONE
+
+
+def _repeat_lines(result: ShardResult, settings: ForecastSettings, census: Census) -> list[str]:
+    """Return a line on what may be meant where many rows were refused; [] if they were few."""
+    from edgefold.fleets.forecasting.repeated_times import parting_columns
+
+    n_refused = sum(each.n_refused for each in result.summaries)
+    n_rows = sum(each.n_rows for each in result.summaries)
+    choice = settings.choice
+    if n_refused <= MOST_REFUSED * n_rows or not choice.time:
+        return []
+    worst = max(result.summaries, key=lambda each: each.n_refused)
+    line = f"note          {n_refused / n_rows:.0%} of the rows were refused"
+    columns = parting_columns(settings.lake, choice, census.keys[worst.place])
+    if columns:
+        meant = ",".join([*choice.by, columns[0]])
+        return [f"{line}: their times came before; is --by {meant} meant?"]
+    return [f"{line}: do several sensors share a name, or rows come twice?"]
 
 
 def _require_lake(args: argparse.Namespace) -> None:

@@ -213,6 +213,19 @@ def test_columns_of_folders_are_values_only_by_name(tmp_path: Path) -> None:
     assert choice_of(tmp_path, ["sensor"], None, ["value", "month"]).values == ("value", "month")
 
 
+def test_many_refused_rows_give_a_hint(edgefold: Command, tmp_path: Path) -> None:
+    for site in (3, 7):
+        columns = {**table_of(30), "day": [f"d{at // 9}" for at in range(90)]}
+        columns["value"] = [value + site for value in columns["value"]]
+        write(tmp_path / f"lake/year=2025/site={site}/x.parquet", columns)
+    arguments = ["forecast", tmp_path / "lake", "--processes", "1", "--out"]
+    code, said, _ = edgefold(*arguments, tmp_path / "a", "--by", "sensor")
+    assert code == ExitCode.DONE and "50% of the rows" in said
+    assert "is --by sensor,site meant?" in said
+    code, said, _ = edgefold(*arguments, tmp_path / "b", "--by", "sensor,site")
+    assert code == ExitCode.DONE and "meant?" not in said
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet", table_of(500))
     content = bytearray(path.read_bytes())
