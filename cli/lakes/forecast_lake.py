@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from edgefold.runtime.sensors.sensors import Sensors
 
 ENDS = (".parquet", ".parq", ".pq")
+FILE_ENDS = (*ENDS, ".csv", ".tsv", ".txt", ".json", ".jsonl", ".png")
+"""Ends of names that no folder of results has."""
 TRIAL_ROWS = 300
 """Made-up rows by which the time of a row is measured: after 64 rows the model works as ever."""
 ONLY_HERE = ("by", "filter", "processes", "scheduler", "backtest", "skip")
@@ -58,6 +60,11 @@ def _is_parquet(text: str) -> bool:
     return any(path.lower().endswith(ENDS) or os.path.isdir(path) for path in found)
 
 
+def _names_or_none(text: str) -> list[str]:
+    """Read names of columns, for argparse; [] for an empty text."""
+    return column_names(text) if text.strip() else []
+
+
 def add_lake_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that only a lake of Parquet files has."""
     lake = parser.add_argument_group(
@@ -67,7 +74,7 @@ def add_lake_arguments(parser: argparse.ArgumentParser) -> None:
     lake.add_argument(
         "--by",
         metavar="A,B,..",
-        type=column_names,
+        type=_names_or_none,
         help="the columns that name the sensor of each row, also those of folders such as site=3 "
         "(default: found, as --series); '' if all rows are of one sensor",
     )
@@ -103,6 +110,9 @@ def require_table(args: argparse.Namespace) -> None:
     """End the command with an error if it has options of a lake, or several inputs, without one."""
     if len(args.inputs) > 1:
         args.usage_error("several inputs must be Parquet: end each with .parquet, or name a folder")
+    missing = args.inputs[0]
+    if missing != "-" and not os.path.exists(missing) and not os.path.splitext(missing)[1]:
+        args.usage_error(f"{missing} does not exist, neither as a file nor as a folder")
     for name in ONLY_HERE:
         if getattr(args, name) not in (None, False):
             args.usage_error(f"argument --{name}: only for Parquet; FILE is read as CSV or JSON")
@@ -118,7 +128,7 @@ def run_lake(args: argparse.Namespace) -> int:
 
     _require_lake(args)
     by = [args.series] if args.by is None and args.series else args.by
-    if args.series == "" or args.by == [""]:
+    if args.series == "":
         by = []
     folder = Path(args.out or "results")
     n_processes = args.processes or len(os.sched_getaffinity(0))
@@ -187,9 +197,11 @@ def _require_lake(args: argparse.Namespace) -> None:
         args.usage_error(f"{wrong[0]} is not Parquet, and other inputs are; forecast it alone")
     if args.beside:
         args.usage_error(
-            "argument --with: only for CSV and JSON; a lake's sensors are forecast "
-            "each from its own rows"
+            "argument --with: does not exist for Parquet; a lake's sensors are forecast "
+            "each from its own rows. Write the rows of one sensor as CSV to use it"
         )
+    if args.siblings is not None:
+        args.usage_error("argument --siblings: only for CSV and JSON; a lake's sensors start cold")
     if given := options_of(FormatOptions, args).given:
         name = next(iter(given)).replace("_", "-")
         args.usage_error(f"argument --{name}: only for CSV and JSON; Parquet states its types")
@@ -201,6 +213,11 @@ def _require_lake(args: argparse.Namespace) -> None:
         args.usage_error("argument --skip: give 0 or more rows")
     if args.out == "-":
         args.usage_error("argument --out: name a folder, since there are several files")
+    if args.out and Path(args.out).suffix.lower() in FILE_ENDS and not os.path.isdir(args.out):
+        args.usage_error(
+            f"argument --out: {args.out} is named like a file, and a lake's results are several "
+            "files; name a folder"
+        )
 
 
 def _free_memory() -> int:
@@ -261,7 +278,10 @@ def _tell_time(
     share = n * row_s / n_processes
     if args.scheduler:
         where, share = "one thread; the cluster's threads share this", n * row_s
-    say(f"time      some {duration(share)} on {where}: a row takes {row_s * 1e6:,.0f} us")
+    say(
+        f"time          some {duration(share)} on {where}, besides their start and the tables and "
+        f"picture at the end: a row takes {row_s * 1e6:,.0f} us"
+    )
     tell_faster(str(args.bundle or shipped_bundle()), report)
 
 

@@ -82,7 +82,7 @@ def test_a_parquet_file_gives_what_the_same_csv_gives(edgefold: Command, tmp_pat
     code, said, error = edgefold(
         "forecast", tmp_path / "x.parquet", "--out", out, "--processes", "1"
     )
-    assert code == ExitCode.DONE and "time      some" in error
+    assert code == ExitCode.DONE and "time          some" in error
     for word in ("named by sensor", "time (timestamp[us])", "value (double)", "rows/s", "alarms"):
         assert word in said
     expected = sorted(rows_of(tmp_path / "x-forecast.csv"), key=lambda row: row["series"])
@@ -134,6 +134,7 @@ def test_results_that_exist_are_kept_without_force(edgefold: Command, tmp_path: 
         (["x.csv", "--processes", "2"], "--processes"),
         (["x.csv", "--backtest"], "--backtest"),
         (["x.csv", "x.csv"], "several"),
+        (["missing"], "nor as a folder"),
         (["x.csv", "x.parquet"], "not Parquet"),
         (["x.parquet", "--with", "value"], "--with"),
         (["x.parquet", "--delimiter", ";"], "--delimiter"),
@@ -141,6 +142,8 @@ def test_results_that_exist_are_kept_without_force(edgefold: Command, tmp_path: 
         (["x.parquet", "--skip", "5"], "--backtest"),
         (["x.parquet", "--backtest", "--skip", "-1"], "0 or more"),
         (["x.parquet", "--out", "-"], "folder"),
+        (["x.parquet", "--out", "out.csv"], "folder"),
+        (["x.parquet", "--siblings", "fleet"], "--siblings"),
     ],
 )
 def test_options_that_do_not_fit_the_input_are_named(
@@ -211,6 +214,12 @@ def test_columns_of_folders_are_values_only_by_name(tmp_path: Path) -> None:
     assert choice_of(tmp_path) == choice_of(tmp_path, ["sensor"]) == found
     assert choice_of(tmp_path, ["month", "sensor"]).by == ("month", "sensor")
     assert choice_of(tmp_path, ["sensor"], None, ["value", "month"]).values == ("value", "month")
+
+
+def test_all_rows_may_be_of_one_sensor(edgefold: Command, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.parquet", table_of(20, sensors=1))
+    code, said, _ = edgefold("forecast", path, "--out", tmp_path / "out", "--by", "")
+    assert code == ExitCode.DONE and "sensors       1\n" in said
 
 
 def test_many_refused_rows_give_a_hint(edgefold: Command, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ fleet/*.npz, of `Sensors.save` or `edgefold run sensors --snapshot` ──> the 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from edgefold.runtime.kept_arrays import part_of
 from edgefold.runtime.rows.csv_fields import plain
 from edgefold.runtime.sensors.alarms.alarms import Watch
 from edgefold.runtime.sensors.warm.votes import Votes
-from edgefold.runtime.stream.snapshot import STREAMS, path_of, read_snapshot
+from edgefold.runtime.stream.snapshot import STREAMS, path_of, read_any, read_snapshot
 from edgefold.runtime.stream.state_slots import POINTS, StateSlots
 
 MOST = 8
@@ -64,7 +65,8 @@ def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
     """Return the `MOST` sensors that have learned most slots, the first of equal ones by name.
 
     Args:
-        paths: A snapshot, or a folder of which all files `*.npz` are read, or several of these.
+        paths: A snapshot, or a folder of which all files `*.npz` are read, or several of these. A
+            warning names the files of a folder that are left out, as they are of another bundle.
         manifest: The manifest of the bundle that goes on from the states.
 
     Raises:
@@ -72,10 +74,18 @@ def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
             damaged or of another bundle.
     """
     files = [file for path in _listed(paths) for file in _files(path)]
-    siblings: list[Sibling] = []
+    named = {path_of(path) for path in _listed(paths)}
+    siblings, foreign = list[Sibling](), list[Path]()
     n_young = 0
     for file in files:
-        for sibling in _read(file, manifest):
+        try:
+            found = [*_read(file, manifest)]
+        except SnapshotError:
+            if file in named or not _is_foreign(file, manifest):
+                raise
+            foreign.append(file)
+            continue
+        for sibling in found:
             if sibling.n_slots < LEAST_SLOTS:
                 n_young += 1
                 continue
@@ -84,6 +94,12 @@ def read_siblings(paths: Paths, manifest: Manifest) -> list[Sibling]:
             del siblings[MOST:]
         # Memory for a few states, however large the fleet is: views would keep whole files.
         siblings = [sibling.copied() for sibling in siblings]
+    if foreign:
+        warnings.warn(
+            f"{foreign[0].parent} holds {len(foreign)} snapshots of another bundle, which are left "
+            f"out: {', '.join(file.name for file in foreign[:3])}{', ..' * (len(foreign) > 3)}",
+            stacklevel=2,
+        )
     if not siblings:
         raise SnapshotError(
             f"{len(files)} snapshots hold no sibling with {LEAST_SLOTS} rows or more ({n_young} "
@@ -102,6 +118,8 @@ def _files(path: str | Path) -> list[Path]:
     """Return the snapshots at a path; raise SnapshotError if there are none."""
     place = path_of(path)
     if not place.is_dir():
+        if not place.exists() and place.suffix != ".npz":
+            raise SnapshotError(f"the folder of siblings {place} does not exist; name another one.")
         return [place]
     files = sorted(place.glob("*.npz"))
     if not files:
@@ -110,6 +128,15 @@ def _files(path: str | Path) -> list[Path]:
             "sensors --snapshot` or Sensors.save wrote."
         )
     return files
+
+
+def _is_foreign(file: Path, manifest: Manifest) -> bool:
+    """Return whether a file is a sound snapshot of a bundle that the manifest does not resume."""
+    try:
+        record, _ = read_any(file)
+    except SnapshotError:
+        return False  # reading it gives the reason
+    return record.bundle_hash not in (manifest.bundle_hash, *manifest.resumes)
 
 
 def _read(file: Path, manifest: Manifest) -> Iterator[Sibling]:

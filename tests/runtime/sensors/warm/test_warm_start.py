@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,22 @@ def test_siblings_are_refused_with_a_reason(tmp_path: Path, fleet: Path) -> None
         sensors.save(tmp_path / "young.npz")
     with pytest.raises(SnapshotError, match="no sibling with 300 rows"):
         Sensors.open(siblings=tmp_path / "young.npz")
+
+
+def test_snapshots_of_another_bundle_in_a_folder_are_left_out(tmp_path: Path, fleet: Path) -> None:
+    with Sensors.open() as sensors:
+        manifest = sensors._stream.manifest
+    record, state, extra = read_snapshot(fleet / "one.npz", manifest)
+    other = replace(record, bundle_hash="0" * 64)
+    write_snapshot(tmp_path / "other.npz", other, state, extra)
+    write_snapshot(tmp_path / "own.npz", record, state, extra)
+    with pytest.warns(UserWarning, match=r"left out: other\.npz"):
+        siblings = read_siblings(tmp_path, manifest)
+    assert siblings and all("own.npz" in sibling.name for sibling in siblings)
+    with pytest.raises(SnapshotError, match="another bundle"):
+        read_siblings(tmp_path / "other.npz", manifest)
+    with pytest.raises(SnapshotError, match="folder of siblings"):
+        read_siblings(tmp_path / "missing", manifest)
 
 
 def test_damaged_siblings_are_refused(tmp_path: Path, fleet: Path) -> None:
