@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +16,13 @@ from edgefold.export.native.postgres.extension import extension_files
 from edgefold.export.native.toolchain.compilers import compile_program
 from edgefold.runtime import Stream
 from edgefold.runtime.arrays import Array
-from edgefold.runtime.backends.base import EngineOptions
 from edgefold.runtime.bundle.manifest_file import load_manifest
 from edgefold.runtime.errors import ValueRefusedError
-from edgefold.runtime.sensors.shipped_bundle import shipped_bundle
-from edgefold.runtime.stream.snapshot import read_snapshot
 from tests.export.native.packages.library_tools import write
-from tests.native_builds import QUICK, Native, build, compiler_or_skip
-from tests.postgres_server import (
-    PostgresServer,
-    SqlError,
-    make_extension,
-    missing,
-    running,
-    server_folder,
-)
+from tests.export.native.postgres.learned import N_MANY, N_ROWS, Learned, equal
+from tests.native_builds import QUICK, build, compiler_or_skip
+from tests.postgres_server import PostgresServer, SqlError, make_extension
 
-N_ROWS, N_MANY = 4000, 60_000
 ORDERED = "(SELECT * FROM points WHERE row <= {n} ORDER BY row) AS rows"
 PARALLEL = """
     SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
@@ -64,68 +52,6 @@ int main(int argc, char **argv)
 """A board: it takes over the state of a file, predicts rows and learns them."""
 
 
-@dataclass(frozen=True)
-class Learned:
-    """A server with rows and the extensions `cmanp` and `scaled`, and the same rows as arrays."""
-
-    server: PostgresServer
-    bundles: dict[str, Path]
-    engines: dict[str, EngineOptions]
-    x: Array
-    y: Array
-
-    def stream(self, name: str = "cmanp") -> Stream:
-        """A new stream of the bundle from which an extension was made, in the same compiled C."""
-        return Stream.open(self.bundles[name], "native", engine=self.engines[name])
-
-    def state_of(self, snapshot: bytes, folder: Path, name: str = "cmanp") -> dict[str, Array]:
-        """The tensors of a snapshot from SQL, and its count of points."""
-        path = folder / "from_sql.npz"
-        path.write_bytes(snapshot)
-        record, state, extra = read_snapshot(path, load_manifest(self.bundles[name]))
-        assert not extra
-        return {**state, "n_points": np.array(record.n_points)}
-
-
-@pytest.fixture(scope="module")
-def learned(
-    native: Native, bundles: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Learned]:
-    if lacks := missing():
-        pytest.skip(f"missing: {lacks}")
-    compiler = compiler_or_skip()
-    paths = {"cmanp": shipped_bundle("gp_tiny"), "scaled": bundles / "scaled"}
-    flags = [f"CC={' '.join(compiler.command)}", f"MODEL_FLAGS={' '.join(compiler.flags)}"]
-    random = np.random.default_rng(3)
-    x = random.uniform(-2, 2, (N_ROWS, 1))
-    y = np.sin(3 * x) + random.normal(0, 0.1, x.shape)
-    rows = "".join(
-        f"{i + 1}\t{i % 40}\t{x[i, 0].item()!r}\t{y[i, 0].item()!r}\n" for i in range(N_ROWS)
-    )
-    with server_folder() as folder:
-        for name, bundle in paths.items():
-            files = extension_files(load_manifest(bundle), generate(bundle, name))
-            source = write(files, tmp_path_factory.mktemp("extension") / name)
-            make_extension(source, folder, *flags)
-        with running(folder) as server:
-            server.sql(
-                "CREATE EXTENSION cmanp; CREATE EXTENSION scaled;\n"
-                "CREATE TABLE points (row int, site int, x float8, y float8);\n"
-                f"COPY points FROM STDIN;\n{rows}\\.\n"
-                "CREATE TABLE many AS SELECT site, x, y FROM points, "
-                f"generate_series(1, {N_MANY // N_ROWS}); ANALYZE points; ANALYZE many;"
-            )
-            engines = {name: native(bundle) for name, bundle in paths.items()}
-            yield Learned(server, paths, engines, x, y)
-
-
-def equal(one: dict[str, Array], other: dict[str, Array]) -> bool:
-    """Whether all tensors have the same bytes."""
-    return one.keys() == other.keys() and all(
-        one[name].tobytes() == other[name].tobytes() for name in one
-    )
-
-
 @pytest.mark.parametrize("n", [1, 4, 5, CHUNK, CHUNK + 4, CHUNK + 5, 1000, N_ROWS])
 @pytest.mark.parametrize("name", ["cmanp", "scaled"])
 def test_rows_in_order_give_the_very_state_of_a_stream(
@@ -143,39 +69,6 @@ def test_rows_in_order_give_the_very_state_of_a_stream(
     )
     arrays = learned.server.state(f"SELECT {name}(ARRAY[x], ARRAY[y]) FROM {ORDERED.format(n=n)}")
     assert sorted_here == arrays == snapshot
-
-
-def test_groups_have_the_very_states_that_condition_writes(
-    learned: Learned, tmp_path: Path
-) -> None:
-    """`edgefold condition` on the same rows, with the same compiled C."""
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    from edgefold.fleets import ConditionOptions, condition
-
-    sites = np.arange(N_ROWS) % 40
-    table = {"x": learned.x[:, 0], "y": learned.y[:, 0], "site": sites}
-    parquet.write_table(arrow.table(table), tmp_path / "points.parquet")
-    done = condition(
-        learned.bundles["cmanp"],
-        tmp_path / "points.parquet",
-        x=["x"],
-        y=["y"],
-        by=["site"],
-        out=tmp_path / "states",
-        options=ConditionOptions(backend="native", engine=learned.engines["cmanp"]),
-    )
-    assert len(done.states) == 40
-    manifest = load_manifest(learned.bundles["cmanp"])
-    for state in done.states[::13]:
-        assert state.path is not None
-        _, expected, _ = read_snapshot(state.path, manifest)
-        site = state.values["site"]
-        snapshot = learned.server.state(
-            f"SELECT cmanp(x, y ORDER BY row) FROM points WHERE site = {site}"
-        )
-        found = learned.state_of(snapshot, tmp_path)
-        assert found.pop("n_points") == state.n_points == N_ROWS // 40
-        assert equal(found, expected)
 
 
 def near(learned: Learned, one: bytes, other: bytes, folder: Path) -> None:
