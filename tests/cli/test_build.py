@@ -71,6 +71,7 @@ def test_nothing_kept_is_told_with_the_command(
     assert f"edgefold build {tiny_bundle}" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_library_that_computes_something_else_is_not_kept(
     bundles: Path, cache: Path, compiler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

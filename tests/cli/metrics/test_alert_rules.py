@@ -175,6 +175,7 @@ def test_no_alert_but_that_of_an_alarm_fires_for_a_sound_loop(tmp_path: Path) ->
     evaluate(tmp_path, [firing(SOUND, *expected, ("EdgefoldAlarm", 300, 0))])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("why", "alert", "at", "change"), HARMLESS, ids=[h[0] for h in HARMLESS])
 def test_an_alert_stays_silent(
     tmp_path: Path, why: str, alert: str, at: int, change: Series

@@ -97,6 +97,7 @@ def require_equal(both: Both, call: Callable[[Sensors], Any]) -> Any:
     return found
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("stream", ROWS)
 def test_each_row_brings_the_same_forecasts_notes_and_refusals(stream: str, both: Both) -> None:
     for at, (time, value, dated) in enumerate(ROWS[stream]):

@@ -156,6 +156,7 @@ def test_a_sensor_after_its_first_rows_is_as_if_it_had_started_cold(
     assert np.mean(gains[11:N_ROWS]) > 0.0  # these are true siblings
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("compiled", [True, False])
 def test_stopped_and_resumed_is_as_run_through(fleet: Path, tmp_path: Path, compiled: bool) -> None:
     values = {"roof": signal(90, 11), "wall": signal(90, 12)}
