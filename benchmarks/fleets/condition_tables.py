@@ -142,22 +142,44 @@ def conditioned(
         words: Further options.
         disturb: Receives the numbers of the command's processes ten times a second.
     """
-    command = [sys.executable, "-m", "edgefold.cli.main", "condition", "gp-tiny", str(lake)]
-    command += ["--x", "x", "--y", "y", "--by", "site", "--out", str(out)]
-    command += ["--backend", "onnxruntime", *words]
+    command = ["condition", "gp-tiny", str(lake), "--x", "x", "--y", "y", "--by", "site"]
+    command += ["--out", str(out), "--backend", "onnxruntime", *words]
+    return watched(command, out, disturb)
+
+
+def watched(
+    words: Sequence[str],
+    out: Path,
+    disturb: Callable[[list[int]], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> Watched:
+    """Run a command of edgefold, and watch its processes.
+
+    Args:
+        words: The command and its options.
+        out: Where its results go; its messages go beside it.
+        disturb: Receives the numbers of the command's processes ten times a second.
+        stop: Returns whether the command is killed now.
+    """
     seen, began_s = Watched(), time.perf_counter()
     with (out.with_name(f"{out.name}.log")).open("w+b") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edgefold.cli.main", *words], stdout=log, stderr=log
+        )
         while process.poll() is None:
             workers = children_of(process.pid)
             seen.parent_bytes = max(seen.parent_bytes, peak_bytes(process.pid))
             seen.worker_bytes = max(seen.worker_bytes, *map(peak_bytes, workers), 0)
             disturb(workers)
+            if stop():
+                process.kill()
+                process.wait()
+                return seen
             time.sleep(SAMPLE_S)
         seen.wall_s = time.perf_counter() - began_s
         if process.returncode:
             log.seek(0)
-            raise RuntimeError(f"edgefold condition failed: {log.read().decode()[-600:]}")
+            raise RuntimeError(f"edgefold {words[0]} failed: {log.read().decode()[-600:]}")
     return seen
 
 

@@ -16,8 +16,6 @@ picture.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,12 +25,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleets.condition_tables import (
-    SAMPLE_S,
     Killer,
     Watched,
     as_form,
-    children_of,
-    peak_bytes,
+    watched,
 )
 from benchmarks.record import arguments, at_least, at_most, conditions, finish, progress
 from benchmarks.tables import as_text
@@ -95,26 +91,8 @@ def forecast(
         disturb: Receives the numbers of the command's processes ten times a second.
         stop: Returns whether the command is killed now.
     """
-    command = [sys.executable, "-m", "edgefold.cli.main", "forecast", str(lake), "--by", "sensor"]
-    command += ["--time", "time", "--columns", "value", "--out", str(out), *words]
-    seen, began_s = Watched(), time.perf_counter()
-    with (out.with_name(f"{out.name}.log")).open("w+b") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        while process.poll() is None:
-            workers = children_of(process.pid)
-            seen.parent_bytes = max(seen.parent_bytes, peak_bytes(process.pid))
-            seen.worker_bytes = max(seen.worker_bytes, *map(peak_bytes, workers), 0)
-            disturb(workers)
-            if stop():
-                process.kill()
-                process.wait()
-                return seen
-            time.sleep(SAMPLE_S)
-        seen.wall_s = time.perf_counter() - began_s
-        if process.returncode:
-            log.seek(0)
-            raise RuntimeError(f"edgefold forecast failed: {log.read().decode()[-600:]}")
-    return seen
+    command = ["forecast", str(lake), "--by", "sensor", "--time", "time", "--columns", "value"]
+    return watched([*command, "--out", str(out), *words], out, disturb, stop)
 
 
 def same_results(one: Path, other: Path) -> bool:

@@ -89,7 +89,7 @@ def near(learned: Learned, one: bytes, other: bytes, folder: Path) -> None:
 
 
 def whole(state: dict[str, Array]) -> dict[str, Array]:
-    """What a state of CMANP has summed up, however it is parted into base, rest and recent sums.
+    """Return what a state of CMANP has summed up, however it is parted into base, rest and recent.
 
     Each part is relative to exp(its peak); sums are given relative to that of both.
     """
